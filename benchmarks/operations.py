@@ -224,6 +224,27 @@ def _():
     return _unrolled("f(x)", f=f, x=Narrow())
 
 
+@operation("call, kernels by plain type", _CALLS)
+def _():
+    library = _library("plain")
+    name = library.define("f(Any x) -> Any")
+    for cls in (int, str, list):
+        library.impl(name, _one, types=cls)
+    f = library.registry.ops.find(name)
+    f(1)
+    return _unrolled("f(1)", f=f)
+
+
+@operation("call, custom_op of a text", _CALLS)
+def _():
+    import mdispatch as md
+
+    def doubled(text: str, times: float = 2.0) -> str:
+        return text
+
+    return _unrolled("f('a', 2.0)", f=md.custom_op("counted::doubled", doubled))
+
+
 @operation("call, provider with a predicate", _CALLS)
 def _():
     f = _operator("provided(Tensor x) -> Tensor", provider="plain")

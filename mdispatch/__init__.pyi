@@ -38,6 +38,7 @@ from .authoring.opcheck.check import opcheck
 from .choices.agreeing import agree
 from .choices.choosing import choose
 from .choices.choosing_async import choose_async
+from .choices.roll_call import roll_call
 from .choices.steps import agreeing
 from .cluster.sealing import seal
 from .dispatch.annotations import Tensor
@@ -93,7 +94,7 @@ from .keys import DispatchKey, DispatchKeySet, rename_privateuse_backend
 from .pool.executor import BrokenInterpreterPool, InterpreterPool
 from .pool.interpreters import OWN_GIL, ExecutionFailedError, create_interpreter
 from .providers.counts import count_providers
-from .providers.priorities import next_provider, priority, set_priority
+from .providers.priorities import call_all, next_provider, priority, set_priority
 from .registry import Registry, default_registry
 from .registry.default_ops import ops
 from .registry.fake_kernels import get_ctx
@@ -156,6 +157,7 @@ __all__ = [
     "allow_imports",
     "allow_routing",
     "are_transforms_active",
+    "call_all",
     "cancelled",
     "choose",
     "choose_async",
@@ -213,6 +215,7 @@ __all__ = [
     "register_vmap",
     "rename_privateuse_backend",
     "restore_keys_on_entry",
+    "roll_call",
     "routing",
     "scoped_library",
     "seal",

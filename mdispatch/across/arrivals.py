@@ -10,6 +10,7 @@ native/bind/call/arrive.c is asked first: it knows most values that fit, and ref
 
 from __future__ import annotations
 
+from ..dispatch.arguments import literal_check
 from ..dispatch.context.hermetic import VisitingHandle
 from ..dispatch.context.values import is_tensor
 from ..errors import ArgumentError, RegistryClosedError
@@ -91,10 +92,15 @@ def _check(schema: FunctionSchema, args: list[Any], names: list[str], values: li
     given = dict(zip(names, values, strict=True))
     if len(args) < len(positional) or (len(args) > len(positional) and not schema.is_vararg):
         _refuse(schema, f"{len(args)} values by position, not {len(positional)}")
-    if given.keys() != named.keys() or len(given) < len(names):
+    more = given.keys() - named.keys() if schema.others is not None else set()
+    if given.keys() - more != named.keys() or len(given) < len(names):
         words = [", ".join(map(shown, each)) or "none" for each in (names, named)]
         _refuse(schema, f"these values by keyword: {words[0]}; not {words[1]}")
     pairs = [*zip(positional, args, strict=False), *((named[each], given[each]) for each in named)]
+    if schema.rest is not None:
+        pairs += [(schema.rest, value) for value in args[len(positional) :]]
+    if schema.others is not None:
+        pairs += [(schema.others, given[each]) for each in sorted(more)]
     for argument, value in pairs:
         if not _fits(argument)(value):
             what = type(value).__qualname__
@@ -147,7 +153,9 @@ def _fits_type(wanted: Type) -> Fits:
         return lambda value: value is None
     if wanted.is_class:
         return lambda value: _is_object(value, name)
-    return lambda value: name == "Any" or value is not None
+    if name == "Literal":
+        return literal_check(wanted)
+    return lambda value: name in ("Any", "object") or value is not None
 
 
 def _is_object(value: Any, name: str) -> bool:

@@ -108,8 +108,8 @@ class VerifyWorker(TypedDict):
 class VerifyDifference(TypedDict):
     """A difference from the main interpreter. Equal ones of several workers are one object."""
 
-    #: what differs: "schema", "key", "name", "late", "missing" or "type"; or how the worker ended:
-    #: "failed", "killed" or "silent"
+    #: what differs: "schema", "key", "name", "late", "missing", "type" or "plug-ins"; or how the
+    #: worker ended: "failed", "killed" or "silent"
     category: str
     #: a class of mdispatch.errors; what a failed worker raised; the signal that killed it
     error: str
@@ -337,6 +337,94 @@ class Agreements(TypedDict):
     registry: str
     #: the agreements of the names given, in order
     agreements: list[Agreement]
+
+
+# --- roll calls -----------------------------------------------------------------------------------
+
+
+class CalledMember(TypedDict):
+    """A member that a roll call counts."""
+
+    #: its process
+    pid: int
+    #: its interpreter
+    interpreter: int
+    #: its rank; null where no launcher tells it
+    rank: int | None
+    #: the name of its host
+    host: str
+    #: the location that called, `file:line`
+    where: str
+
+
+class DifferingField(TypedDict):
+    """A part in which two members differ."""
+
+    #: the path that leads to it
+    path: str
+    #: its value in this group, in words
+    here: str
+    #: its value in the right group, or the first one
+    there: str
+
+
+class CalledGroup(TypedDict):
+    """Members of a roll call that have the same."""
+
+    #: whether their version is right
+    is_right: bool
+    #: the difference in words; empty for the right group
+    differs: str
+    #: how many parts differ
+    number: int
+    #: the first parts that differ
+    fields: list[DifferingField]
+    #: the members
+    members: list[CalledMember]
+
+
+class RollCall(TypedDict):
+    """The verdict of a roll call."""
+
+    #: its name
+    name: str
+    #: its round
+    round: str
+    #: the verdict in words
+    verdict: str
+    #: whether all have the same, and all came
+    agrees: bool
+    #: how many members were expected
+    expected: int
+    #: the rank whose version is right; null where it is that of the majority
+    leader: int | None
+    #: when, in seconds since 1970
+    at: float
+    #: the ranks that did not come, as far as a launcher tells them
+    absent: list[int]
+    #: how many did not come
+    lacking: int
+    #: the groups of members that have the same
+    groups: list[CalledGroup]
+
+
+class Job(TypedDict):
+    """The answer of `mdispatch verify --job`."""
+
+    #: 1
+    format: int
+    #: version of mdispatch
+    mdispatch: str
+    #: address of the registry
+    registry: str
+    #: whether the last roll call is over, and all agree: exit status 0
+    agree: bool
+    #: how many members have called so far, where there is no verdict yet; else 0
+    called: int
+    #: how many of these are expected
+    expected: int
+    #: the verdict; null where there is none yet
+    verdict: RollCall | None
 
 
 # --- choices --------------------------------------------------------------------------------------
@@ -740,6 +828,8 @@ class Inside(TypedDict):
     members: list[Member] | None
     #: the members that serve kernels to others
     serving: list[Serving] | None
+    #: the last verdict of each roll call
+    roll_calls: list[RollCall] | None
     #: the members that differ and go on, at most 20 differences of each
     differing: list[Differs] | None
     #: how many operators are defined

@@ -136,23 +136,27 @@ def import_in_main(
     modules: Sequence[str],
     timeout: float | None = None,
     first: Callable[[], object] | None = None,
+    groups: Sequence[str] = (),
 ) -> WarmUp:
-    """Imports the modules, which register in this process's default registry, after ``first``. Ends
-    the command when a module does not exist or fails.
+    """Imports the modules, and those of the groups of entry points, which register in this
+    process's default registry, after ``first``. Ends the command when a module does not exist or
+    fails.
     """
     os.environ.pop(ENVIRONMENT, None)  # this command does not join its parent's registry
     here = search_here()
     try:
         if first is not None:
             first()
-        return examine(modules, timeout=timeout)
+        return examine(modules, entry_points=groups, timeout=timeout)
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and any(f"{name}.".startswith(f"{missing}.") for name in modules):
             message = f"{error}. Searched: the current directory ({here or 'gone'}) and sys.path."
         else:
             _print_traceback(error)
-            message = f"{', '.join(modules)}: the import in the main interpreter failed."
+            message = (
+                f"{', '.join((*modules, *groups))}: the import in the main interpreter failed."
+            )
     complain(message)
     raise Exit(2)
 

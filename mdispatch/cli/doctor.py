@@ -468,6 +468,7 @@ def seen_json(seen: Seen) -> answers.Registry:
         "processes": {"alive": seen.alive, "dead": seen.dead},
         "members": [member_json(member) for member in seen.members],
         "serving": told["serving"],
+        "roll_calls": told["roll_calls"],
         "differing": [
             {"pid": one.pid, "interpreter": one.interpreter, "text": one.text, "where": one.where}
             for one in seen.differing

@@ -13,6 +13,7 @@ from ..dispatch import explain
 from ..dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED
 from ..dispatch.explain import listed
 from ..dispatch.kernels import Provider
+from ..dispatch.keys_in_words import EVERYWHERE, NO_KEYS
 from ..errors import InvalidKeyError, MdispatchError
 from ..keys import DispatchKeySet, functionality_to_backend_keys, runtime_keys
 from ..keys.numbers import RUNTIME_KEYS, TABLE_INDEX, parse_key
@@ -73,7 +74,7 @@ _op = click.argument("op", metavar="OP", callback=_operator, help="ns::name or n
     shell_complete=keys_like,
     help="Only this key (repeatable).",
 )
-@click.option("everything", "--all", is_flag=True, help="Also the keys that have nothing.")
+@click.option("everything", "--all", is_flag=True, help="Each key, also those that have nothing.")
 @json_option("table")
 def table(
     op: str,
@@ -206,7 +207,8 @@ def _run(
 @dataclass(frozen=True, slots=True)
 class Slots:
     """What ``mdispatch table`` answers. ``rows`` are all slots; ``keys`` are the keys that were
-    asked for. When there are none, ``everything`` says whether empty slots are shown.
+    asked for. When there are none, ``everything`` says whether empty slots are shown, and each key
+    on a line of its own.
     """
 
     subject: Subject
@@ -241,13 +243,41 @@ class Slots:
         fit(console)
         say(console, self.subject.head())
         say(console)
-        rows = [self._cells(row) for row in self._shown()]
+        lines: dict[object, list[TableRow]] = {}
+        is_apart = self.keys or self.everything
+        for row in self._shown():
+            what = row.key if is_apart else (row.reason, row.kernel, row.is_fallthrough, row.where)
+            lines.setdefault(what, []).append(row)
+        if not is_apart and not self.subject.takes_tensors:
+            self._show_without_keys(console, list(lines.values()))
+            return
+        rows = [
+            self._cells(line[0], _keys([row.key.name for row in line])) for line in lines.values()
+        ]
         say_columns(console, ("key", "rule", "runs", "registered at"), rows)
         if not self.keys:
             say(console)
             say(console, self._summary())
 
-    def _cells(self, row: TableRow) -> Row:
+    def _show_without_keys(self, console: Console, lines: list[list[TableRow]]) -> None:
+        """For an operator without Tensor arguments: the kernel of calls, and those at keys."""
+        rows = []
+        for line in lines:
+            keys = [row.key.name for row in line]
+            if line[0].where != explain.BUILT_IN:
+                is_called = "Undefined" in keys
+                key, _, runs, location = self._cells(
+                    line[0], EVERYWHERE if is_called else _keys(keys)
+                )
+                rows.append((key, runs, location))
+        if not any(row[0].plain == EVERYWHERE for row in rows):
+            rows.insert(0, (styled(EVERYWHERE), styled("-", style="dim"), styled("-")))
+        say_columns(console, ("key", "runs", "registered at"), rows)
+        say(console)
+        no_keys = f"{NO_KEYS[0].upper()}{NO_KEYS[1:]}"
+        say(console, f"{no_keys}; redispatch, guards and modes bring some (--all shows each).")
+
+    def _cells(self, row: TableRow, keys: str) -> Row:
         if row.kernel:
             runs = kernel_text(row.kernel)
         elif row.reason == "missing":
@@ -258,7 +288,7 @@ class Slots:
         location = (
             styled(location_text(row.where), style="dim") if row.where else styled("-", style="dim")
         )
-        return styled(row.key.name, style=style), styled(row.reason, style=style), runs, location
+        return styled(keys, style=style), styled(row.reason, style=style), runs, location
 
     def _summary(self) -> str:
         passed = sum(row.is_fallthrough for row in self.rows)
@@ -266,8 +296,17 @@ class Slots:
         nothing = len(self.rows) - run - passed
         said = [f"{run} run{'s' * (run == 1)} a kernel", f"{passed} fall through"]
         said.append(f"{nothing} {'have' if nothing != 1 else 'has'} nothing")
-        hint = "" if self.everything else " (--all)"
+        hint = "" if self.everything else " (--all shows each)"
         return f"Of {len(self.rows)} keys, lowest priority first: {', '.join(said)}{hint}."
+
+
+#: How many keys a line names that have one answer.
+_NAMED = 3
+
+
+def _keys(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- the answer of show ---------------------------------------------------------------------------
@@ -367,7 +406,7 @@ class Registrations:
                     kernel.append(f", not available: {plain(provider.lacks)}", style="dim")
         location = location_text(fact.where) + ("" if alone else f" {by(fact)}")
         return (
-            styled(f"{key.name}{' (alias)' * key.is_alias}", style=style),
+            styled(self.subject.key_in_words(key), style=style),
             styled("active" if active else "inactive", style=style),
             kernel,
             styled(location, style="dim"),
@@ -430,12 +469,16 @@ class Way:
         fit(console)
         found = self.found
         say(console, self.subject.head())
-        say(console, f"called with {listed(self.asked)}")
-        say(console)
-        say_pairs(console, self._steps())
-        say(console)
-        say(console, styled(f"rules at {found.key}, up to the one that decides", style="bold"))
-        say_pairs(console, self._rules(), indent=2)
+        if found.has_keys:
+            say(console, f"called with {listed(self.asked)}")
+            say(console)
+            say_pairs(console, self._steps())
+            say(console)
+            said = f"rules at {found.key}, up to the one that decides"
+            say(console, styled(said, style="bold"))
+            say_pairs(console, self._rules(), indent=2)
+        else:
+            say(console, NO_KEYS)
         if found.providers:
             say(console)
             say(console, styled("providers, in their order", style="bold"))

@@ -230,6 +230,7 @@ def _kernels_text(operator: Operator) -> Text:
     """The keys that have kernels; a key with several is followed by their number."""
     count: dict[str, int] = {}
     for kernel in operator.kernels:
-        count[kernel.key] = count.get(kernel.key, 0) + 1
+        key = operator.key_in_words(kernel)
+        count[key] = count.get(key, 0) + 1
     told = [key if number == 1 else f"{key} ({number})" for key, number in count.items()]
     return styled(", ".join(told)) if told else styled("-", style="dim")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
             """Fields of the registry's JSON: those of answers.Inside."""
 
 
-_NAMES = ("editions", "standing", "serving")
+_NAMES = ("editions", "standing", "serving", "roll_calls")
 _loaded: list[Section] = []
 
 
@@ -61,7 +61,7 @@ def words(seen: Seen) -> list[str]:
 
 
 def fields(seen: Seen) -> dict[str, Any]:
-    found: dict[str, Any] = {"edition": None, "cluster": None, "serving": []}
+    found: dict[str, Any] = {"edition": None, "cluster": None, "serving": [], "roll_calls": []}
     for section in sections():
         found.update(section.json(seen))
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import __version__, facts
+from ..dispatch import keys_in_words
 from ..dispatch.by_type import split_types
 from ..dispatch.kernels import FALLTHROUGH, Provider
 from ..registry.catalogue import known_key
@@ -40,6 +41,14 @@ class Subject:
     @property
     def definition(self) -> Registration | None:
         return next((fact for fact in self.there if fact.kind == facts.DEF), None)
+
+    @property
+    def takes_tensors(self) -> bool:
+        return keys_in_words.takes_tensors(self.definition)
+
+    def key_in_words(self, key: DispatchKey) -> str:
+        words = keys_in_words.key_in_words(key.name, self.takes_tensors)
+        return f"{words} (alias)" if words == key.name and key.is_alias else words
 
     def head(self) -> Text:
         """The first line of every answer."""
@@ -124,7 +133,7 @@ def other_json(fact: Registration) -> answers.Other:
     """A registration of another kind as ``mdispatch ls --json`` has it."""
     kind = facts.kind_of(fact.kind)
     return {
-        "kind": kind.name,
+        "kind": kind.listed_as or kind.name,
         "name": kind.called(fact.name)[0],
         "text": kind.body(fact.text),
         "location": location_json(fact),

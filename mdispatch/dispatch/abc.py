@@ -54,6 +54,9 @@ class KernelsEntry(Protocol):
         whether it has changed since, by a number that is another one then.
         """
 
+    def recompute(self) -> None:
+        """Has the next call compute the table anew."""
+
     def remove(self, kernel: Any) -> None:
         """Ends the registration of the kernel, if that is this interpreter's to end, and drops
         it."""
@@ -83,12 +86,20 @@ class Chooser(Protocol):
         gives the kernels of a key.
         """
 
+    def every(self, kernel: Any, at: Callable[[Any], Sequence[Any]], given: Any) -> Sequence[Any]:
+        """The kernels of all providers that may run, for a call that leads to ``kernel``, each with
+        a function of the arguments that says whether it takes them, in their order.
+        """
+
     def verdicts(self, kernels: Sequence[Any], given: Any) -> Sequence[tuple[str, str]]:
         """Each provider with its verdict in words, in their order."""
 
 
 class Peer(Protocol):
     """Another dispatcher that has the operator too, and takes some of its calls."""
+
+    def takes_all(self, schema: Any, table: Any) -> Any:
+        """The other one's operator, if it wants each call with its own values alone; else None."""
 
     @property
     def is_made(self) -> bool:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import sys
 from _operator import index
 
-from ..errors import ArgumentError, DataDependentError
+from ..errors import ArgumentError, DataDependentError, InvalidArgumentError
 from ..schema.classes import class_of
-from ..schema.types import Type
+from ..schema.types import Display, Type, made
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +29,29 @@ if TYPE_CHECKING:
     AsTensor = Callable[[Any], Any]
 
 
+VARIABLE = "MDISPATCH_CHECK"
+
+
+def is_deep() -> bool:
+    """Whether the elements of sets, mappings and other collections are looked at in each call,
+    which Python makes then. Those of lists, tuples and dicts always are.
+    """
+    from os import environ  # few operators have such types
+
+    wanted = environ.get(VARIABLE, "")
+    if wanted not in ("", "deep"):
+        raise InvalidArgumentError(
+            f"{VARIABLE}={wanted!a} in the environment: it is deep, or not there"
+        )
+    return bool(wanted)
+
+
 class Unfit(Exception):
-    """A value does not fit a type. The caller knows the value and the type."""
+    """A value does not fit a type. The caller knows the value and the type; ``element`` is the part
+    of a collection that does not fit.
+    """
+
+    element: tuple[object] | None = None
 
 
 class _Slot:
@@ -45,7 +66,7 @@ class _Slot:
         self.has_default = argument.has_default
         self.default = argument.default
         # A kernel may change the list it gets, so it gets its own.
-        self.is_list = isinstance(argument.default, tuple)
+        self.is_list = isinstance(argument.default, (tuple, Display))
         if argument.has_default and argument.default is None:
             self.convert = _or_none(self.convert)
 
@@ -53,11 +74,13 @@ class _Slot:
 class Binder:
     """Binds calls to one schema. Made once for a schema."""
 
-    __slots__ = ("_keyword_only", "_positional", "schema")
+    __slots__ = ("_keyword_only", "_others", "_positional", "_rest", "schema")
 
     def __init__(self, schema: FunctionSchema, as_tensor: AsTensor) -> None:
         slots = [_Slot(argument, as_tensor) for argument in schema.arguments]
         self.schema = schema
+        self._rest = None if schema.rest is None else _Slot(schema.rest, as_tensor)
+        self._others = None if schema.others is None else _Slot(schema.others, as_tensor)
         self._positional = tuple(slot for slot in slots if not slot.argument.kwarg_only)
         self._keyword_only = tuple(slot for slot in slots if slot.argument.kwarg_only)
 
@@ -82,35 +105,49 @@ class Binder:
             if given > len(slots):
                 if not self.schema.is_vararg:
                     self._fail_too_many(given)
-                values += args[len(slots) :]
+                slot = self._rest  # type: ignore[assignment]
+                for value in args[len(slots) :]:
+                    values.append(value if slot is None else slot.convert(value))
             named = {}
             for slot in (*slots[given:], *self._keyword_only):
                 if slot.name in kwargs:
                     value = kwargs[slot.name]
                     value = value if type(value) is slot.exact else slot.convert(value)
                     named[slot.name] = value
-        except Unfit:
-            self._fail_unfit(slot, value)
-        if len(named) < len(kwargs):
-            self._fail_keyword(kwargs, named)
+            more = {}
+            if self._others is not None and len(named) < len(kwargs):
+                slot = self._others
+                early = {each.name for each in slots[:given]}
+                for name in kwargs.keys() - named.keys() - early:
+                    value = kwargs[name]
+                    more[name] = slot.convert(value)
+                more = {name: more[name] for name in kwargs if name in more}
+        except Unfit as error:
+            self._fail_unfit(slot, value, error)
+        if len(named) + len(more) < len(kwargs):
+            self._fail_keyword(kwargs, named | more)
         values += [
             named[slot.name] if slot.name in named else self._default(slot)
             for slot in slots[given:]
         ]
-        return tuple(values), {
+        keywords = {
             slot.name: named[slot.name] if slot.name in named else self._default(slot)
             for slot in self._keyword_only
         }
+        return tuple(values), keywords | more
 
     def _default(self, slot: _Slot) -> Any:
         if not slot.has_default:
             self._fail(f"needs a value for {slot.name!r}")
-        return list(slot.default) if slot.is_list else slot.default  # type: ignore[arg-type]
+        if not slot.is_list:
+            return slot.default
+        default: Any = slot.default
+        return default.made() if isinstance(default, Display) else list(default)
 
-    def _fail(self, what: str) -> NoReturn:
+    def _fail(self, what: str, advice: str = "") -> NoReturn:
         name = str(self.schema.name)
         raise ArgumentError(
-            f"{name}() {what}\n  declared as {self.schema}", name, self.schema
+            f"{name}() {what}\n  declared as {self.schema}{advice}", name, self.schema
         ) from None
 
     def _fail_too_many(self, given: int) -> NoReturn:
@@ -119,8 +156,10 @@ class Binder:
         hint = f"; {by_keyword} must be given by keyword" if by_keyword else ""
         self._fail(f"takes {most} positional argument{'s' * (most != 1)}, not {given}{hint}")
 
-    def _fail_unfit(self, slot: _Slot, value: Any) -> NoReturn:
+    def _fail_unfit(self, slot: _Slot, value: Any, error: Unfit) -> NoReturn:
         which = ", not"
+        if error.element is not None:
+            which, value = "; an element is", error.element[0]
         if type(value) in (list, tuple) and slot.argument.type.is_list:
             for index, item in enumerate(value):
                 try:
@@ -133,7 +172,8 @@ class Binder:
         # The repr of any other object may take long, or have effects.
         plain = type(value) in (int, float, complex, bool, str)
         what = f"{type(value).__qualname__}{f' ({shown(value)})' if plain else ''}"
-        self._fail(f"takes {slot.argument.type} for {slot.name!r}{which} {what}")
+        way_in = _way_in(type(value)) if "Tensor" in str(slot.argument.type) else ""
+        self._fail(f"takes {slot.argument.type} for {slot.name!r}{which} {what}", way_in)
 
     def _fail_keyword(self, kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> NoReturn:
         name = next(name for name in kwargs if name not in named)
@@ -147,6 +187,21 @@ class Binder:
         self._fail(f"has no argument {shown(name)}{hint}")
 
 
+def _way_in(cls: type) -> str:
+    """How values of the class can be Tensors, where it seems to be one of arrays or tables."""
+    attributes = ("shape", "__array__", "__dataframe__", "__arrow_c_array__", "__arrow_c_stream__")
+    if not any(hasattr(cls, each) for each in attributes):
+        return ""
+    # Of jax's classes of tracers this one is public.
+    is_tracer = any((b.__module__[:4], b.__name__) == ("jax.", "Tracer") for b in cls.__mro__)
+    name = "jax.core.Tracer" if is_tracer else f"{cls.__module__}.{cls.__qualname__}"
+    array = "" if is_tracer else ", or hand over a NumPy array" * hasattr(cls, "__array__")
+    return (
+        f"\nRegister its class with the key whose kernels take it: mdispatch.register_type({name}, "
+        f'"CPU"){array}.'
+    )
+
+
 # --- conversions ----------------------------------------------------------------------------------
 
 
@@ -154,25 +209,31 @@ def converter(wanted: Type, as_tensor: AsTensor) -> tuple[type | None, Convert]:
     """The class whose instances fit as they are, if any, and the function that converts or refuses
     other values.
     """
-    exact = _EXACT.get(wanted.name)
-    inner = [converter(element, as_tensor) for element in wanted.elements]
-    if wanted.name == Type.OPTIONAL:
-        return inner[0][0], _or_none(inner[0][1])
-    if wanted.name == Type.LIST:
-        return None, _list(*inner[0], wanted)
-    if wanted.name == Type.TUPLE:
-        return None, _tuple([convert for _, convert in inner])
-    if wanted.name == "Dict":
-        return None, _dict(inner[0][1], inner[1][1])
-    if wanted.name == "Union":
-        return None, _union([convert for _, convert in inner])
-    if wanted.name == "Tensor":
+    name = wanted.name
+    if name == "Tensor":
         return None, as_tensor
+    if name in _NUMBERS:
+        return _EXACT.get(name), _number(*_NUMBERS[name], as_tensor)
+    if name in _PLAIN:
+        return _EXACT.get(name), _PLAIN[name]
     if wanted.is_class:
-        return class_of(wanted.name), _object(wanted.name)
-    if wanted.name in _NUMBERS:
-        return exact, _number(*_NUMBERS[wanted.name], as_tensor)
-    return exact, _PLAIN.get(wanted.name, _something)
+        if wanted.elements and is_deep():
+            return None, _collection(wanted, as_tensor)
+        return class_of(name), _object(name)
+    if name == "Literal":
+        return None, _literal(wanted)
+    inner = [converter(element, as_tensor) for element in wanted.elements]
+    if name == Type.OPTIONAL:
+        return inner[0][0], _or_none(inner[0][1])
+    if name == Type.LIST:
+        return None, _list(*inner[0], wanted)
+    if name == Type.TUPLE:
+        return None, _tuple([convert for _, convert in inner])
+    if name == "Dict":
+        return None, _dict(inner[0][1], inner[1][1])
+    if name == "Union":
+        return None, _union([convert for _, convert in inner])
+    return None, _something
 
 
 def _object(name: str) -> Convert:
@@ -189,6 +250,62 @@ def _object(name: str) -> Convert:
         return found
 
     return convert_object
+
+
+def _collection(wanted: Type, as_tensor: AsTensor) -> Convert:
+    """An object of a class with parameters. The elements of a collection, or the keys and values of
+    a mapping, are looked at; they stay as they are. An iterator would be used up by that.
+    """
+    from collections.abc import Collection, Mapping
+
+    convert = _object(wanted.name)
+    inner = [
+        converter(element, as_tensor)[1] for element in wanted.elements if element.name != "..."
+    ]
+
+    def convert_collection(value: Any) -> Any:
+        found = convert(value)
+        if isinstance(found, Mapping) and len(inner) == 2:
+            pairs = found.items()
+            parts = [part for pair in pairs for part in zip(inner, pair, strict=True)]
+        elif isinstance(found, Collection) and len(inner) == 1:
+            parts = [(inner[0], item) for item in found]
+        else:
+            return found
+        for each, item in parts:
+            try:
+                each(item)
+            except Unfit as error:
+                error.element = error.element or (item,)
+                raise
+        return found
+
+    return convert_collection
+
+
+def literal_check(wanted: Type) -> Callable[[Any], bool]:
+    """Whether a value is one of a Literal's, of just that class."""
+    from ..schema.schemas import literals
+
+    values = [made(each) for each in literals(wanted)]
+    kinds = [*map(type, values)]
+
+    def is_one(value: Any) -> bool:
+        kind = type(value)
+        return any(kind is one and value == each for one, each in zip(kinds, values, strict=True))
+
+    return is_one
+
+
+def _literal(wanted: Type) -> Convert:
+    is_one = literal_check(wanted)
+
+    def convert_literal(value: Any) -> Any:
+        if is_one(value):
+            return value
+        raise Unfit
+
+    return convert_literal
 
 
 def _or_none(convert: Convert) -> Convert:
@@ -339,6 +456,7 @@ _PLAIN: dict[str, Convert] = {
     "str": _str,
     "NoneType": _nothing,
     "Any": lambda value: value,
+    "object": lambda value: value,
 }
 # Lists of these can be given by one number.
 _REPEATED = ("int", "SymInt", "float", "complex", "bool")

@@ -3,6 +3,12 @@ tensors choose one.
 
 Note [Kernels by type]
 ~~~~~~~~~~~~~~~~~~~~~~
+The Tensor arguments of an operator choose, see below. If it has none, all arguments by position
+choose that take values of several classes: Any, object, a class, a Union, an optional. There, each
+value has a class, None too. A kernel fits if the value's class is a subclass of its own, also a
+virtual one (``issubclass``). Once an abstract class has got a subclass by ``register``, calls look
+at all classes again, as those of functools.singledispatch do.
+
 A kernel may be registered for types: one class for all Tensor arguments, or one for each of them,
 in the order of the schema. It fits a call if each tensor is an instance of its class: the class is
 among the bases of the tensor's own class (``type(value).__mro__``). Nothing else makes an instance,
@@ -26,16 +32,19 @@ one, by the classes themselves.
 
 from __future__ import annotations
 
+import sys
+
 from ..errors import InvalidArgumentError
 from ..errors.locations import printable
 from ..schema.types import Type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import UnionType
     from typing import Any, Protocol, TypeAlias, TypeVar
 
-    from ..schema.types import Argument
+    from ..schema.types import Argument, FunctionSchema
 
     #: For each Tensor argument of a call the classes of its tensors: of a list several, of None
     #: none.
@@ -44,10 +53,12 @@ if TYPE_CHECKING:
     #: kernel has no callable here.
     Types: TypeAlias = tuple[type | str, ...]
 
-    #: What a user gives as types: a class for all Tensor arguments, or one for each of them.
-    Classes: TypeAlias = type | Sequence[type]
+    #: What a user gives as types: a class for all arguments that choose, or one for each of them.
+    #: In place of a class there may be a union of classes.
+    Classes: TypeAlias = type | UnionType | Sequence[type | UnionType | None]
 
     T = TypeVar("T", bound="Typed")
+    Below: TypeAlias = Callable[[type | str, type | str], bool]
 
     class Typed(Protocol):
         """A kernel that may be for types."""
@@ -89,18 +100,17 @@ def checked_types(types: Any) -> tuple[type, ...]:
         return ()
     several = isinstance(types, (tuple, list))
     classes: tuple[Any, ...] = tuple(types) if several else (types,)
+    if "typing" in sys.modules:
+        classes = tuple(map(_from_typing, classes))
     for each in classes or (types,):
+        if getattr(each, "_is_protocol", False):
+            _check_protocol(each)
         if not isinstance(each, type):
             from ..errors.words import shown
 
             raise InvalidArgumentError(
-                "types are a class for all Tensor arguments, or a tuple with one for each; "
+                "types are a class for all arguments that choose, or a tuple with one for each; "
                 f"{shown(each)} is not a class"
-            )
-        if each is type(None):
-            raise InvalidArgumentError(
-                "None fits the types of every kernel, so NoneType chooses none: name the class of "
-                "the tensors that the argument takes"
             )
         if ", " in name_of_class(each):
             raise InvalidArgumentError(
@@ -110,20 +120,80 @@ def checked_types(types: Any) -> tuple[type, ...]:
     return _collapsed(classes)
 
 
+def _from_typing(each: Any) -> Any:
+    """The class that a name of ``typing`` stands for: object for Any, that of collections.abc for
+    Mapping.
+    """
+    if getattr(each, "__module__", "") != "typing":
+        return each
+    if each is sys.modules["typing"].Any:
+        return object
+    return each if hasattr(each, "__args__") else getattr(each, "__origin__", each)
+
+
+def _check_protocol(cls: Any) -> None:
+    """InvalidArgumentError for a protocol that issubclass refuses."""
+    try:
+        issubclass(object, cls)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"the protocol {name_of_class(cls)} cannot choose a kernel, since issubclass refuses "
+            f"it: {error}\nDecorate it with typing.runtime_checkable, and let it have methods only."
+        ) from None
+
+
+_UNION = type(int | str)
+
+
+def _members(each: Any) -> tuple[Any, ...]:
+    """Those of a union, in both spellings; anything else is the only one."""
+    typing = sys.modules.get("typing")
+    is_union = type(each) is _UNION or (
+        typing is not None and getattr(each, "__origin__", None) is typing.Union
+    )
+    return tuple(each.__args__) if is_union else (each,)
+
+
+def alternatives(types: Any) -> list[Any]:
+    """Types without unions: one for each combination of the members. None stands for its class
+    among several.
+    """
+    several = isinstance(types, (tuple, list))
+    if types is None or not (several or len(_members(types)) > 1):
+        return [types]
+    choices: list[tuple[Any, ...]] = [()]
+    for each in types if several else (types,):
+        choices = [
+            (*before, type(None) if one is None else one)
+            for before in choices
+            for one in _members(each)
+        ]
+    return choices if several else [one for (one,) in choices]
+
+
 def _collapsed(types: tuple[Any, ...]) -> tuple[Any, ...]:
     return types[:1] if all(each is types[0] for each in types) else types
 
 
-def misfit_of_types(types: Types, count: int) -> str | None:
-    """Why types cannot be those of a schema with so many Tensor arguments, in words; None if they
-    can.
+def misfit_of_types(types: Types, schema: FunctionSchema, given: int | None = None) -> str | None:
+    """Why types cannot be those of a schema, in words; None if they can. ``given`` is the number of
+    classes that the user gave: equal ones are one here.
     """
+    count = len(schema.type_arguments)
+    has_tensors = bool(schema.dispatch_arguments)
     if count == 0:
-        return "the operator has no Tensor arguments, whose classes could choose it"
-    if len(types) not in (1, count):
+        return "the operator has no arguments whose classes could choose it"
+    if has_tensors and any(each in (type(None), "NoneType") for each in types):
         return (
-            f"it has one class for each of {len(types)} Tensor arguments, and the operator has "
-            f"{count}"
+            "None fits the types of every kernel for Tensors, so NoneType chooses none: name the "
+            "class of the tensors that the argument takes"
+        )
+    if len(types) not in (1, count) or (given is not None and given not in (1, count)):
+        names = ", ".join(schema.arguments[each].name for each in schema.type_arguments)
+        what = "Tensor arguments" if has_tensors else "arguments that choose"
+        return (
+            f"it has one class for each of {given or len(types)} {what}, and the operator has "
+            f"{count} ({names})"
         )
     return None
 
@@ -176,11 +246,66 @@ def _is_below(one: type | str, other: type | str) -> bool:
     return one == other
 
 
-def _covers(wide: Types, narrow: Types) -> bool:
-    return all(_is_below(a, b) for a, b in zip(narrow, wide, strict=True))
+def _covers(wide: Types, narrow: Types, is_below: Below = _is_below) -> bool:
+    return all(is_below(a, b) for a, b in zip(narrow, wide, strict=True))
+
+
+# --- of plain values ------------------------------------------------------------------------------
+
+
+class Plain(tuple[tuple[type, ...], ...]):
+    """The classes of a call without Tensor arguments, one for each argument that chooses."""
+
+    __slots__ = ()
+
+
+def _is_subclass(one: type | str, other: type | str) -> bool:
+    """As issubclass; where one of the two is known by its name only, by that."""
+    if isinstance(one, type) and isinstance(other, type):
+        return issubclass(one, other)
+    return one == other
+
+
+def _class_called(name: str) -> type | None:
+    """The class of this name here; None if nothing that was imported has it."""
+    module, _, rest = name.rpartition(".")
+    while module:
+        found: object = sys.modules.get(module)
+        for part in rest.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, type) and name_of_class(found) == name:
+            return found
+        module, _, part = module.rpartition(".")
+        rest = f"{part}.{rest}"
+    return None
+
+
+def _fit_plain(types: Types, given: Given) -> Types | None:
+    """As :func:`_fit`, for plain values."""
+    wanted = _spread(types, len(given))
+    if len(wanted) != len(given):
+        return None
+    found = []
+    for each, (cls,) in zip(wanted, given, strict=True):
+        if isinstance(each, str):
+            each = _base(cls, each) or _class_called(each) or each
+        if not _is_subclass(cls, each):
+            return None
+        found.append(each)
+    return tuple(found)
+
+
+def metaclasses(kernels: Iterable[Any]) -> set[type]:
+    """Those of the classes of kernels, if they are known here, but for ``type``."""
+    found = {type(each) for kernel in kernels for each in kernel.types}
+    return found - {type, str}
 
 
 # --- the types of a call --------------------------------------------------------------------------
+
+
+def classes_of_plain(values: Iterable[Any]) -> Plain:
+    return Plain((type(value),) for value in values)
 
 
 def classes_of(value: Any, argument: Argument) -> tuple[type, ...]:
@@ -249,10 +374,12 @@ class ByType:
         found = self._fitting(given)
         if not found:
             return self.plain
+        is_below = _is_subclass if type(given) is Plain else _is_below
         best = [
             kernel
             for kernel, types in found.items()
-            if all(_covers(other, types) for other in found.values())
+            # A class need not be a subclass of itself, if its __subclasshook__ says so.
+            if all(its is types or _covers(its, types, is_below) for its in found.values())
         ]
         if best:
             return best[0]
@@ -271,7 +398,8 @@ class ByType:
 
     def _fitting(self, given: Given) -> dict[Any, Types]:
         """The kernels for types that fit, each with its classes for this call."""
-        fits = {kernel: _fit(kernel.types, given) for kernel in self.kernels if kernel.types}
+        fit = _fit_plain if type(given) is Plain else _fit
+        fits = {kernel: fit(kernel.types, given) for kernel in self.kernels if kernel.types}
         return {kernel: types for kernel, types in fits.items() if types is not None}
 
     def __repr__(self) -> str:
@@ -319,6 +447,8 @@ def virtual_bases(given: Given, kernels: Iterable[Any]) -> Iterator[tuple[type, 
     """Each class of a call that a class of the kernels takes for a subclass, although it is not
     among its bases.
     """
+    if type(given) is Plain:
+        return  # there they count
     for cls in dict.fromkeys(each for classes in given for each in classes):
         for wanted in dict.fromkeys(each for kernel in kernels for each in kernel.types):
             if isinstance(wanted, type) and wanted not in cls.__mro__:

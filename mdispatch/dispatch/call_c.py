@@ -10,13 +10,14 @@ makes every call. With ``MDISPATCH_TENSORS=torch``, C asks PyTorch for the keys 
 from __future__ import annotations
 
 import os
+from abc import ABCMeta
 
 from ..errors import InvalidArgumentError, MdispatchError
 from ..facts.native import calls
 from ..facts.native import interpreter_id as HERE
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import OFFSETS, PER_BACKEND_BITS, RUNTIME_KEYS
-from .by_type import ByType
+from .by_type import ByType, Plain, metaclasses
 from .call_py import call, check_result, redispatch
 from .context.observers import (
     ObservedCall,
@@ -123,12 +124,19 @@ def _said(operator: Operator, table: DispatchTable, index: int) -> tuple[str, st
 
 
 def _for_types(
-    table: DispatchTable, given: Given
-) -> tuple[DispatchTable, int, tuple[int, ...] | None, int, bool]:
-    """The table of a call whose tensors have these classes, what a plan needs of it, and whether
-    these classes alone have chosen it, so that it may be kept for them.
+    table: DispatchTable, given: Given, is_plain: bool
+) -> tuple[DispatchTable, int, tuple[int, ...] | None, int, bool, bool]:
+    """The table of a call whose tensors have these classes, what a plan needs of it, whether these
+    classes alone have chosen it, so that it may be kept for them, and whether abstract classes may
+    get virtual subclasses that choose otherwise. With ``is_plain`` they are the classes of values.
     """
+    given = Plain(given) if is_plain else given
     found = table.for_types(given)
     several = [each for each in table.kernels.values() if isinstance(each, ByType)]
     lasts = all(each.is_decided_by(given) for each in several)
-    return found, found.mask, found.backend_masks, most_targets(found), lasts
+    abstract = False
+    if is_plain:
+        special = metaclasses(kernel for each in several for kernel in each.kernels)
+        abstract = bool(special)
+        lasts = lasts and special <= {ABCMeta}  # another one may say something else at any time
+    return found, found.mask, found.backend_masks, most_targets(found), lasts, abstract

@@ -16,13 +16,16 @@ DispatchKeyExtractor::getDispatchKeySetBoxed)
 
 from __future__ import annotations
 
-from ..errors import ArgumentError, ForeignObjectError
+import sys
+
+from .. import seam
+from ..errors import ArgumentError, ForeignObjectError, InvalidKeyError
 from ..facts.native import calls
 from ..facts.native import interpreter_id as HERE
 from ..keys import DispatchKey, DispatchKeySet
 from ..keys.numbers import parse_key, table_index
 from ..schema.types import Type
-from .by_type import Tie, classes_of
+from .by_type import Tie, classes_of, classes_of_plain
 from .context.observers import observe, observing
 from .context.values import raw_of
 from .kernels import LocalKernel
@@ -63,6 +66,11 @@ def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         positional, keywords = signature.binder.bind(args, kwargs)
     except ForeignObjectError as error:
         raise refused(error, operator.entry.name) from None
+    except (ArgumentError, InvalidKeyError):
+        answered = _ask_torch_functions(operator, args, kwargs)
+        if answered is None:
+            raise
+        return answered[0]
     raw = _keys_of_arguments(signature, positional, keywords)
     if table.is_by_type:
         table = for_types(table, signature, positional, keywords)
@@ -70,6 +78,17 @@ def call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     peer = operator.entry.peer
     slot = None if peer is None else peer.slot(operator, table, positional, keywords)
     return _run(operator, "call", table, signature, raw, positional, keywords, slot)
+
+
+def _ask_torch_functions(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any] | None:
+    """The answer of an argument's ``__torch_function__`` to a call that does not fit: a tuple."""
+    if "torch.overrides" not in sys.modules:
+        return None
+    ask = seam.perhaps("__torch_function__")
+    found: tuple[Any] | None = None if ask is None else ask(operator, args, kwargs)
+    return found
 
 
 def for_types(
@@ -87,7 +106,11 @@ def for_types(
 def _given(
     signature: Signature, positional: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[tuple[type, ...], ...]:
-    """The classes of the tensors in each Tensor argument, in the order of the schema."""
+    """The classes of the tensors in each Tensor argument, in the order of the schema; or of the
+    plain values that choose.
+    """
+    if signature.plain_positions:
+        return classes_of_plain(positional[i] for i in signature.plain_positions)
     arguments = signature.schema.arguments
     values = {argument.name: argument for argument in arguments if argument.kwarg_only}
     return (
@@ -236,15 +259,39 @@ def call_next_provider(
     operator: Operator, after: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Runs what comes after a provider for these arguments. See Note [Providers]."""
+    kernel, given, _, run = _led(operator, args, kwargs)
+    return run(TableEntry(operator.entry.after_provider(kernel, after, given), "next provider"))
+
+
+def call_all_providers(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
+    """Runs each provider that takes these arguments. See Note [Providers]."""
+    kernel, given, (positional, keywords), run = _led(operator, args, kwargs)
+    return [
+        run(TableEntry(each, "one of all providers"))
+        for takes, each in operator.entry.all_providers(kernel, given)
+        if takes(*positional, **keywords)
+    ]
+
+
+def _led(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Any, tuple[tuple[Any, ...], dict[str, Any]], Callable[[TableEntry], Any]]:
+    """The kernel to which a call leads, the classes that choose, the bound arguments, and a
+    function that runs another kernel with them.
+    """
     wide, signature = operator.entry.current(operator.generation)
     positional, keywords = _bound(operator, signature, args, kwargs)
     raw = _keys_of_arguments(signature, positional, keywords)
     table = for_types(wide, signature, positional, keywords)
     raw = _effective(operator, table, raw)
     given = _given(signature, positional, keywords)
-    kernel = operator.entry.after_provider(table.lookup(raw).kernel, after, given)
-    slot = TableEntry(kernel, "next provider")
-    return _run(operator, "call", table, signature, raw, positional, keywords, slot)
+
+    def run(slot: TableEntry) -> Any:
+        return _run(operator, "call", table, signature, raw, positional, keywords, slot)
+
+    return table.lookup(raw).kernel, given, (positional, keywords), run
 
 
 def call_python_kernel(
@@ -308,11 +355,12 @@ def _run_boxed(operator: Operator, how: str, raw: int | None, stack: list[Any]) 
     schema = signature.schema
     name = operator.entry.name
     count = len(schema.arguments)
-    if not isinstance(stack, list) or schema.is_vararg or len(stack) < count:
-        if schema.is_vararg:
+    if not isinstance(stack, list) or schema.is_open or len(stack) < count:
+        if schema.is_open:
+            stars = " and ".join(map(repr, schema.stars or ("...",)))
             what = (
-                "takes any number of arguments ('...'), so it cannot know how many to take from a "
-                "stack"
+                f"takes any number of arguments ({stars}), so it cannot know how many to take from "
+                "a stack"
             )
         elif isinstance(stack, list):
             what = f"takes {count} arguments, but the stack holds {len(stack)}"

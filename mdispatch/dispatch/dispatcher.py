@@ -97,6 +97,9 @@ class Dispatcher:
         self.chosen: dict[tuple[object, ...], tuple[Any, Any, Callable[[], int], int]] = {}
         #: The modules that a child of fork has from a parent that registered.
         self.inherited: frozenset[str] = frozenset()
+        #: The parents that have registered, and for each the number that the next registration had
+        #: at the fork.
+        self.parents: dict[int, int] = {}
         # For each name that had a named overload: the overloads that are defined here, in order.
         self._overloads: dict[str, list[str]] = {}
         self._listed: tuple[int, int, dict[str, list[str]]] = (0, 0, {})

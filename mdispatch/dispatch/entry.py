@@ -24,7 +24,7 @@ from .kernels import C_LABEL, FALLBACK_NAME, METHOD_LABEL, LocalKernel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _thread import RLock
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from ..facts import Registration
@@ -55,6 +55,7 @@ class Signature:
         "_shape",
         "dispatch_keywords",
         "dispatch_positions",
+        "plain_positions",
         "fact",
         "generation",
     )
@@ -67,6 +68,8 @@ class Signature:
         self._shape: Shape | None = None
         self._returns: Returns  # set with the binder
         self.dispatch_positions: tuple[int, ...] = ()
+        #: Of an operator without Tensor arguments: those whose classes choose among kernels.
+        self.plain_positions: tuple[int, ...] = ()
         self.dispatch_keywords: tuple[str, ...] = ()
 
     @property
@@ -109,6 +112,7 @@ class Signature:
             i for i in schema.dispatch_arguments if not schema.arguments[i].kwarg_only
         )
         self.dispatch_keywords = tuple(a.name for a in dispatched if a.kwarg_only)
+        self.plain_positions = () if dispatched else schema.type_arguments
         self._binder = binder  # last: a thread that sees it sees the others too
         return binder
 
@@ -312,7 +316,7 @@ class OperatorEntry:
     def leave_peer(self) -> None:
         """Takes the operator out of PyTorch."""
         with self.lock:
-            if self.peer is not None:
+            if self.peer is not None and self.peer.is_made:
                 self.peer.close()
                 self.peer = None
 
@@ -401,11 +405,12 @@ class OperatorEntry:
         view = self.facts.view()
         if view is not None:
             table = state.table
-            gate = 0
+            gate, its = 0, None
             if self.peer is not None:
                 if self.peer.is_made and not signature.schema.dispatch_arguments:
                     return  # calls in C ask it about tensors only
                 gate = self.peer.gate(signature.schema, table)
+                its = self.peer.takes_all(signature.schema, table)
             cell.install(
                 begun,
                 view,
@@ -420,6 +425,7 @@ class OperatorEntry:
                 most_targets(table),
                 gate,
                 table.is_by_type,
+                its,
             )
 
     # --- looking
@@ -478,7 +484,9 @@ class OperatorEntry:
         return self._current().table
 
     def recompute(self) -> None:
-        """Has the next call compute the table anew: the process has got a kernel in C."""
+        """Has the next call compute the table anew: the process has got a kernel, or knows that it
+        gets none.
+        """
         with self.lock:
             self._changed()
 
@@ -510,6 +518,16 @@ class OperatorEntry:
         there = self.facts.registrations(self.name)[2]
         found: LocalKernel = self.chooser().after(
             kernel, name, lambda key: self.at(key, there), given
+        )
+        return found
+
+    def all_providers(self, kernel: Any, given: Given) -> Sequence[tuple[Any, LocalKernel]]:
+        """The kernels of all providers that may run, for a call that leads to ``kernel``, each with
+        a function of the arguments that says whether it takes them.
+        """
+        there = self.facts.registrations(self.name)[2]
+        found: Sequence[tuple[Any, LocalKernel]] = self.chooser().every(
+            kernel, lambda key: self.at(key, there), given
         )
         return found
 

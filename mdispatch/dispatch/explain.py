@@ -13,11 +13,10 @@ from ..errors import OperatorNotFoundError
 from ..errors.locations import process_at
 from ..errors.words import nearest, shown
 from ..keys import DispatchKeySet
-from ..keys.key_sets import is_included_in_alias
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 from ..schema import parse_schema
 from ..schema.names import OperatorName
-from .by_type import ByType, Tie, given_in_words, split_types
+from .by_type import ByType, Plain, Tie, given_in_words, split_types
 from .context.guards import excluded_keys, included_keys
 from .kernels import (
     FALLBACK_NAME,
@@ -27,7 +26,9 @@ from .kernels import (
     Provider,
     fallthrough_kernel,
 )
+from .keys_in_words import NO_KEYS, takes_tensors
 from .pairing import missing, table_of
+from .table import serves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..keys import DispatchKeySet
-    from .abc import Chooser
+    from .abc import Chooser, KernelsEntry
     from .by_type import Given
     from .fallbacks import Fallbacks
     from .kernels import LocalKernel
@@ -134,13 +135,16 @@ class Explanation:
     every module is imported; None when it raises nothing. If this interpreter has no such kernel
     and others serve it, ``owners`` are these with to whom and since when, the newest first, and
     ``route`` says in words where a call runs now, or why it is refused; else they are empty.
+    ``has_keys`` is False where no argument is a Tensor and no key was given or added.
     """
 
     __slots__ = (
+        "_what",
         "added",
         "error",
         "excluded",
         "given",
+        "has_keys",
         "included",
         "key",
         "key_set",
@@ -167,11 +171,13 @@ class Explanation:
         types: Given = (),
         chooser: Chooser | None = None,
         kernels: Sequence[RegisteredKernel] = (),
+        with_tensors: bool = True,
     ) -> None:
         self.operator = operator
         self.route = ""
         self.owners: tuple[tuple[str, str], ...] = ()
         self.types = given_in_words(types)
+        self._what = "values" if isinstance(types, Plain) else "tensors"
         table = table.for_types(types) if types else table
         self.given = given
         self.included = included
@@ -183,8 +189,9 @@ class Explanation:
         self.taken = tuple(key for key in wanted if not before.has(key))
         self.passed_by = tuple(key for key in before if not self.key_set.has(key))
         self.key = RUNTIME_KEYS[highest_index(self.key_set.raw)]
+        self.has_keys = with_tensors or self.key is not DispatchKey.Undefined
         self.rules = table.why(self.key)
-        near = [k for k in kernels if k.key is self.key or is_included_in_alias(self.key, k.key)]
+        near = [k for k in kernels if k.key is self.key or serves(k.key, self.key)]
         self.providers = () if chooser is None else tuple(chooser.verdicts(near, types or None))
         slot = table.lookup(self.key_set.raw)
         self.row = TableRow(self.key, slot.reason, slot.kernel, slot.is_fallthrough)
@@ -206,11 +213,14 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        types = f", tensors of {self.types}" if self.types else ""
-        lines = [f"{self.operator} with {listed(self.given)}{types}"]
-        lines += [f"  {step:<20} {keys}" for step, keys in self.steps()]
-        lines.append(f"  rules at {self.key}, up to the one that decides:")
-        lines += [f"    {rule}" for rule in self.rules]
+        types = f", {self._what} of {self.types}" if self.types else ""
+        if self.has_keys:
+            lines = [f"{self.operator} with {listed(self.given)}{types}"]
+            lines += [f"  {step:<20} {keys}" for step, keys in self.steps()]
+            lines.append(f"  rules at {self.key}, up to the one that decides:")
+            lines += [f"    {rule}" for rule in self.rules]
+        else:
+            lines = [f"{self.operator}{f' with {types[2:]}' if types else ''}", f"  {NO_KEYS}"]
         if self.providers:
             lines.append("  its providers, in their order:")
             lines += [f"    {name}: {verdict}" for name, verdict in self.providers]
@@ -462,24 +472,28 @@ def why(
     excluded: DispatchKeySet | None = None,
     types: tuple[type, ...] = (),
     preferences: Fallbacks | None = None,
+    entry: KernelsEntry | None = None,
 ) -> Explanation:
     """How a call with these keys comes to its kernel. Without ``included`` and ``excluded`` it uses
     this thread's sets. ``types`` are the classes of its tensors: one for all, or one for each
-    Tensor argument. Without them kernels that are chosen by type are told together. The
-    ``preferences`` of this interpreter, and the guards of this thread, say in which order providers
-    come.
+    Tensor argument; without Tensor arguments, those of the values that choose. Without ``types``
+    kernels that are chosen by type are told together. The ``preferences`` of this interpreter, and
+    the guards of this thread, say in which order providers come; ``entry``, the operator's entry in
+    this interpreter, which of those that come later it has met.
     """
     there = existing(registry, name)
     named = [RegisteredKernel(fact) for fact in there if fact.kind == facts.IMPL and fact.provider]
     chooser = None
     if named:
         make = seam.at("a choice among kernels")
-        chooser = make(registry, there[0].name, preferences, with_guards=True)
-    count = len(types)
-    if len(types) == 1:
-        definition = next((fact for fact in there if fact.kind == facts.DEF), None)
-        if definition is not None:
-            count = len(parse_schema(definition.body).dispatch_arguments)
+        chooser = make(registry, there[0].name, preferences, with_guards=True, entry=entry)
+    definition = next((fact for fact in there if fact.kind == facts.DEF), None)
+    schema = parse_schema(definition.body) if types and definition is not None else None
+    if len(types) == 1 and schema is not None:
+        types *= len(schema.type_arguments)
+    given: Given = tuple((each,) for each in types)
+    if schema is not None and not schema.dispatch_arguments:
+        given = Plain(given)
     return Explanation(
         registry,
         there[0].name,
@@ -488,9 +502,10 @@ def why(
         excluded_keys() if excluded is None else excluded,
         _table(registry, there, chooser),
         _undefined(there),
-        tuple((each,) for each in (types * count if len(types) == 1 else types)),
+        given,
         chooser,
         named,
+        takes_tensors(definition),
     )
 
 

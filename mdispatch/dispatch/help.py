@@ -155,7 +155,9 @@ def _text_of(operator: Operator) -> str:
         return inspect.cleandoc(text)
     by_key = dict(operator.entry.kernels)
     for key in dict.fromkeys((*_FIRST, *by_key)):
-        for kernel in reversed(by_key.get(key, ())):
+        # One that is for some types only says less of the operator.
+        newest_first = by_key.get(key, ())[::-1]
+        for kernel in sorted(newest_first, key=lambda each: bool(each.types)):
             text = _docstring(kernel.function)
             if text:
                 return inspect.cleandoc(text)

@@ -28,6 +28,8 @@ FALLTHROUGH = "fallthrough"
 C_LABEL = "c:"
 #: How those of methods begin: "method:shop::Tokenizer.encode". See across/methods.py.
 METHOD_LABEL = "method:"
+#: In the text of a provider, for one whose module is imported when a call first comes to it.
+LATER = "later"
 
 
 def fallthrough_kernel(*args: object, **kwargs: object) -> None:
@@ -46,11 +48,15 @@ class Provider:
     """What a kernel is among the several named ones of its key. A value.
 
     ``supports`` is its predicate, None where it takes every call. ``lacks`` says in words why it is
-    not available here, "" if it is. ``required`` says that no worker may lack it. See
-    Note [Providers] in providers/chain.py.
+    not available here, "" if it is. ``required`` says that no worker may lack it, ``is_later`` that
+    its module is imported when a call first comes to it. See Note [Providers] in
+    providers/chain.py.
     """
 
     __slots__ = ("lacks", "name", "order", "required", "supports")
+    is_later = False
+    #: The callable in place of a function that was given by its name.
+    stands_in: Any = None
 
     def __init__(
         self,
@@ -66,11 +72,17 @@ class Provider:
         self.lacks = lacks
         self.required = required
 
+    def settle(self) -> bool:
+        """Settles whether it is available, where nobody has asked yet. False where that cannot be
+        known now.
+        """
+        return True
+
     @property
     def text(self) -> str:
         """As the registry has it."""
         required = "required" if self.required else "optional"
-        asks = "asks" if self.supports is not None else "-"
+        asks = LATER if self.is_later else "asks" if self.supports is not None else "-"
         return f"{self.name} {self.order} {required} {asks} {self.lacks}".rstrip()
 
     @classmethod
@@ -79,8 +91,16 @@ class Provider:
         if not text:
             return None
         name, order, required, asks, lacks = (*text.split(" ", 4), "")[:5]
-        supports = _elsewhere if asks == "asks" else None
-        return cls(name, int(order), supports, lacks, required == "required")
+        supports = None if asks == "-" else _elsewhere
+        made = _LaterElsewhere if asks == LATER else cls
+        return made(name, int(order), supports, lacks, required == "required")
+
+
+class _LaterElsewhere(Provider):
+    """One that comes later, as its registration tells."""
+
+    __slots__ = ()
+    is_later = True
 
 
 def _elsewhere(*args: object, **keywords: object) -> bool:

@@ -162,7 +162,7 @@ class OpOverload(calls.Operator, Named, Described):
         of kernels. (PyTorch: OpOverload.has_kernel_for_dispatch_key)
         """
         key = parse_key(key)
-        return key in self._keys_with_kernels()
+        return key in self._keys_with_kernels(key.__eq__)
 
     def has_kernel_for_any_dispatch_key(self, key_set: DispatchKeySet) -> bool:
         """Whether one is registered at any key of a set. Raises InvalidKeyError, OperatorGoneError.
@@ -172,10 +172,18 @@ class OpOverload(calls.Operator, Named, Described):
         from ..keys import DispatchKeySet
 
         key_set = DispatchKeySet(key_set)
-        return any(key.raw and key_set.has(key) for key in self._keys_with_kernels())
 
-    def _keys_with_kernels(self) -> list[DispatchKey]:
+        def is_in(key: DispatchKey) -> bool:
+            return bool(key.raw) and key_set.has(key)
+
+        return any(map(is_in, self._keys_with_kernels(is_in)))
+
+    def _keys_with_kernels(self, wanted: Callable[[DispatchKey], bool]) -> list[DispatchKey]:
         table, _ = self.entry.current(self.generation)
+        for kernel in self.entry.callables:
+            if kernel.provider is not None and kernel.provider.is_later and wanted(kernel.key):
+                kernel.provider.settle()
+                table, _ = self.entry.current(self.generation)
         registered = table.kernels.items()
         keys = [key for key, kernel in registered if not getattr(kernel, "is_for_none", False)]
         return [*keys, *self.rules.py_kernels]

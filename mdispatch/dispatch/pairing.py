@@ -335,9 +335,13 @@ def missing(
     """
     key = DispatchKeySet.from_raw(raw).highest_priority()
     slot = table.entries[table_index(key)]
-    available, listed = _kernels(table)
+    from .keys_in_words import takes_tensors  # only for an error
+
+    with_tensors = takes_tensors(registry.find(facts.DEF, 0, name))
+    available, listed = _kernels(table, with_tensors)
+    listed += _left_out(registry, name, table)
     if isinstance(slot.kernel, Tie):
-        return _tied(registry, name, slot.kernel, key, available, given)
+        return _tied(registry, name, slot.kernel, key, available, given, with_tensors)
     if isinstance(slot.kernel, ByType):
         return errors.MissingKernelError(
             f"{name} has kernels by type that serve {key.name}: the arguments of each call choose "
@@ -374,17 +378,28 @@ def missing(
             available,
         )
     if key is DispatchKey.Undefined:
-        what = f"{name} has no kernel for a call without dispatch keys"
-        where = (
-            "CompositeExplicitAutograd or CompositeImplicitAutograd, which also serve calls "
-            "without keys"
+        short = name.partition("::")[2]
+        what = f"{name} has no kernel for a call whose arguments carry no dispatch keys"
+        how, more = "one without a key", " It also serves the keys that have no kernel."
+        if not with_tensors:
+            what, how, more = f"{name} has no kernel that a call can come to", "one", ""
+            if table.kernels:
+                what += ": no argument is a Tensor, so calls have no keys"
+        if given:
+            what = f"{name} has no kernel for {given_in_words(given)}"
+        return errors.MissingKernelError(
+            f"{what}\n"
+            f"  kernels at: {listed}{registry.versions(name)}\nRegister {how}: "
+            f'lib.impl("{short}", function).{more}',
+            name,
+            key.name,
+            available,
         )
-    else:
-        what = f"{name} has no kernel that serves {key.name}"
-        served = any(is_included_in_alias(key, alias) for alias in _ALIASES)
-        where = f"{key.name}, or at an alias key that stands for it" if served else key.name
-        if is_included_in_alias(key, DispatchKey.CompositeExplicitAutograd):
-            where += " (CompositeExplicitAutograd for every backend)"
+    what = f"{name} has no kernel that serves {key.name}"
+    served = any(is_included_in_alias(key, alias) for alias in _ALIASES)
+    where = f"{key.name}, or at an alias key that stands for it" if served else key.name
+    if is_included_in_alias(key, DispatchKey.CompositeExplicitAutograd):
+        where += " (CompositeExplicitAutograd for every backend)"
     if given:
         what, where = f"{what} for {given_in_words(given)}", f"{where}, for these types or for all"
         listed += _not_bases(table, given)
@@ -394,6 +409,18 @@ def missing(
         key.name,
         available,
     )
+
+
+def _left_out(registry: Facts, name: str, table: DispatchTable) -> str:
+    """The providers at keys that have no kernel: those that are not available, or are disabled."""
+    told = [
+        f"{fact.provider} at {DispatchKey(fact.key).name}" + f" ({fact.lacks})" * bool(fact.lacks)
+        for fact in registry.registrations(name)[2]
+        if fact.provider and fact.key not in table.wide.kernels
+    ]
+    if not told:
+        return ""
+    return f"\n  left out: {', '.join(told[:8])} (Registry.why and mdispatch why say why)"
 
 
 def _not_bases(table: DispatchTable, given: Given) -> str:
@@ -414,6 +441,7 @@ def _tied(
     key: DispatchKey,
     available: list[str],
     given: Given,
+    with_tensors: bool,
 ) -> errors.AmbiguousTypesError:
     _, _, there = registry.registrations(name)
     where = {fact.seq: fact.where for fact in there}
@@ -427,6 +455,7 @@ def _tied(
         for kernel, location in zip(tie.kernels, locations, strict=True)
     )
     at = next((f" at {k.key.name}" for k in tie.kernels if isinstance(k, LocalKernel)), "")
+    at *= with_tensors
     return errors.AmbiguousTypesError(
         f"{name} has several kernels{at} that fit {given_in_words(given)}, and none of them is the "
         f"most specific{listed}\nRegister one for just these types.",
@@ -438,8 +467,10 @@ def _tied(
     )
 
 
-def _kernels(table: DispatchTable) -> tuple[list[str], str]:
+def _kernels(table: DispatchTable, with_tensors: bool) -> tuple[list[str], str]:
     """The keys of the kernels that could run here, and all keys in words."""
+    from .keys_in_words import key_in_words
+
     here: list[str] = []
     listed: list[str] = []
     for key, there in table.wide.kernels.items():
@@ -449,7 +480,7 @@ def _kernels(table: DispatchTable) -> tuple[list[str], str]:
             here.append(key.name)
         for kernel, is_absent in zip(kernels, absent, strict=True):
             types = text_of_types(kernel.types) if isinstance(there, ByType) else ""
-            location = kernel_name(key.name, types)
+            location = kernel_name(key_in_words(key.name, with_tensors), types)
             listed.append(f"{location} (not loaded here)" if is_absent else location)
     return here, ", ".join(listed) or "none"
 
@@ -513,10 +544,10 @@ def missing_at(
     registry: Facts, name: str, table: DispatchTable, key: DispatchKey, given: Given = ()
 ) -> errors.MissingKernelError:
     """Why nothing can be called for just this key. ``given`` as for :func:`missing`."""
-    available, listed = _kernels(table)
+    available, listed = _kernels(table, True)
     kernel = table.at(key)
     if isinstance(kernel, Tie):
-        return _tied(registry, name, kernel, key, available, given)
+        return _tied(registry, name, kernel, key, available, given, True)
     if isinstance(kernel, AbsentKernel) and not kernel.is_fallthrough:
         if kernel.outdated is not None:
             return kernel.outdated_error(registry, name, key.name, available)

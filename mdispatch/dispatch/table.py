@@ -350,12 +350,12 @@ def _rules(
     def at_alias(
         alias: DispatchKey, reason: str
     ) -> tuple[str, Kernel | None, bool, Callable[[], str]]:
-        if alias in kernels and _serves(alias, key):
+        if alias in kernels and serves(alias, key):
             return at(alias, reason)
         return reason, None, False, lambda: not_at_alias(alias)
 
     def not_at_alias(alias: DispatchKey) -> str:
-        if _serves(alias, key):
+        if serves(alias, key):
             return _in_words(alias, None)
         return f"{alias} does not stand for {key}"
 
@@ -381,7 +381,8 @@ def _rules(
     yield _MISSING, None, True, lambda: f"nothing serves {key}"
 
 
-def _serves(alias: DispatchKey, key: DispatchKey) -> bool:
+def serves(alias: DispatchKey, key: DispatchKey) -> bool:
+    """Whether a kernel at the alias key may serve this key."""
     undefined = key is DispatchKey.Undefined and alias in _SERVES_UNDEFINED
     return undefined or is_included_in_alias(key, alias)
 

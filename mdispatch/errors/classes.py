@@ -36,6 +36,7 @@ __all__ = [
     "ChoiceTimeoutError",
     "ChoicesFileError",
     "ClassMismatchError",
+    "ClassNotFoundError",
     "DataDependentError",
     "DisagreementError",
     "DuplicateRegistrationError",
@@ -94,6 +95,7 @@ __all__ = [
     "RegistryNotFoundError",
     "RegistryOwnerError",
     "ReturnValueError",
+    "RollCallError",
     "RoutedError",
     "RoutingCycleError",
     "SchemaMismatchError",
@@ -242,6 +244,17 @@ class SchemaSyntaxError(InvalidArgumentError):
         tail = "..." if offset + 30 < len(line) else ""
         caret = " " * (len(lead) + offset - left) + "^"
         super().__init__(f"{reason}\n    {lead}{window}{tail}\n    {caret}")
+
+
+class ClassNotFoundError(MdispatchError, LookupError):
+    """A class that a schema names never came. ``name`` is its name, ``operator`` that of an
+    operator with such a schema.
+    """
+
+    def __init__(self, message: str, name: str = "", operator: str = "") -> None:
+        self.name = name
+        self.operator = operator
+        super().__init__(message)
 
 
 class ArgumentError(MdispatchError, TypeError):
@@ -869,6 +882,20 @@ class AgreementTimeoutError(AgreementError, TimeoutError):
     waited: float = 0.0
 
 
+class RollCallError(AgreementError, RuntimeError):
+    """A roll call has found that not all members have the same, or that not all came.
+
+    ``verdict`` is that of all its members (mdispatch.choices.verdicts.Verdict), ``here`` the
+    location that called. ``differs``: this member is one of those that differ. ``late`` is None for
+    a member that the verdict counts; for one that came after it, the time in seconds.
+    """
+
+    verdict: Any = None
+    here: str = ""
+    differs: bool = False
+    late: float | None = None
+
+
 class AgreementScopeError(AgreementError, RuntimeError):
     """The registry is of several hosts, and an agreement is of one: it was not said that this host
     alone is meant. Nothing was compared. ``registry`` is its name or address, ``here`` the location
@@ -970,7 +997,8 @@ class NotSharedError(RegistryError):
 
 class NotSharedWarning(RuntimeWarning):
     """A child process registers for itself, in a registry that it does not share with its parent:
-    nothing compares what the two register. Given once, at the first registration.
+    nothing compares what the two register. Given once, at the first registration. Or a process asks
+    for an agreement where registries cannot be shared. Given once, too.
     """
 
 

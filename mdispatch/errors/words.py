@@ -8,6 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from importlib.metadata import EntryPoint
 
 #: How many candidates one search compares at most. A registry may have 200,000 names, and a caller
 #: that had 10 ms waits for the words of the error, too: 500 names take some 10 ms.
@@ -86,3 +87,9 @@ def _sharing(word: str, names: list[str], most: int, part: Callable[[str, int], 
         else:
             closest, high = closer, length
     return list(dict.fromkeys((*closest, *names)))[:most]
+
+
+def entry_point(entry: EntryPoint) -> str:
+    """A plug-in of a distribution, for the note of an error that it brings."""
+    its = "" if entry.dist is None else f", which {entry.dist.name} {entry.dist.version} declares"
+    return f"for the entry point '{entry.name} = {entry.value}' of the group {entry.group}{its}"

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from .register import Held, What
 
-    F = TypeVar("F", bound=Callable[..., Any])
+    F = TypeVar("F", bound=Callable[..., Any] | str)
     L = TypeVar("L", bound="Library")
     H = TypeVar("H", bound=RegistrationHandle | None)
     Args = TypeVarTuple("Args")
@@ -60,9 +60,15 @@ __all__ = ["Library"]
 
 _META = DispatchKey.Meta
 
+#: One for all libraries: each operator of ``custom_op`` has its own.
+_lines = CallerLines()
 
 # Over ``_handles`` and ``closed`` of all libraries of this interpreter; held for a few steps.
 _lock = new_lock()
+
+
+# A refusal of a registration begins its traceback in the method that was called: the way through
+# mdispatch says nothing of the two versions that differ.
 
 
 class Library:
@@ -121,7 +127,7 @@ class Library:
         self.where = _location or location_of(frame)
         #: Finds the line that registers. Who registers needs it, and each frame of ours that is to
         #: be passed by costs: so it is asked early. Who verifies needs it for an error only.
-        self._here = _location.itself if _location else CallerLines().here
+        self._here = _location.itself if _location else _lines.here
         self.closed = False
         self._is_counted = False  # among the open libraries of the namespace
         self._handles: list[Held] = []
@@ -229,6 +235,7 @@ class Library:
         tags: str | Iterable[str] = (),
         doc: str = "",
         where: object = None,
+        forward: bool = False,
     ) -> str:
         """Defines an operator: ``"scale(Tensor x, float factor=2.0) -> Tensor"``. Returns its name
         with namespace.
@@ -243,6 +250,9 @@ class Library:
         others: members compare what the same module registers, and errors name its location.
         Without it that is the module that is being imported or, if none is, the code that calls.
 
+        A class that the schema names ("shop.Tokenizer") has to be known: it is registered, or was
+        met in the annotations of an operator. With ``forward`` it may come later.
+
         In a worker, waits until the main interpreter has defined the operator and compares.
 
         Raises SchemaSyntaxError, InvalidNameError, InvalidArgumentError,
@@ -252,7 +262,7 @@ class Library:
         """
         is_plain = alias_analysis == "" and tags == ()
         return self.define_with_attributes(
-            schema, "" if is_plain else attributes_of(alias_analysis, tags), doc, where
+            schema, "" if is_plain else attributes_of(alias_analysis, tags), doc, where, forward
         )
 
     @property
@@ -375,8 +385,12 @@ class Library:
         each Tensor argument. At one key there may be kernels for any number of types: of those that
         fit a call the most specific runs, and one without types if no other fits. Where none fits,
         the call goes on as if the key had no kernel. Only classes derived from one of the types
-        count as that type. What is said here of the kernels of a key holds for those with the same
-        types. Other members know a class by its module and qualified name.
+        count as that type. If no argument is a Tensor, all arguments by position choose that take
+        values of several classes (Any, object, a class, a union, an optional). Virtual subclasses
+        count then, too, as for functools.singledispatch, and None has a class.
+        A union of classes stands for a kernel for each. What is said here of the kernels of a key
+        holds for those with the same types. Other members know a class by its module and qualified
+        name.
 
         An operator with a CompositeImplicitAutograd kernel takes none at Meta: the operators that
         this kernel calls serve meta values.
@@ -386,7 +400,9 @@ class Library:
         the newest, unless a priority asks for another (:func:`mdispatch.set_priority`,
         :func:`mdispatch.priority`, MDISPATCH_PRIORITY). ``supports`` is called with a call's
         arguments, and says whether the provider takes them; ``available``, which is asked now, and
-        once, whether it can be used in this interpreter. Workers have the same providers, with the
+        once, whether it can be used in this interpreter. A provider's function may be given by its
+        name, "package.module:function": it is imported, and ``available`` asked, when a call first
+        comes to it. Workers have the same providers, with the
         same ``order`` and as available, unless the main interpreter says ``required=False``. A
         kernel without a name comes after all providers. A provider's name is unique at its key.
 
@@ -429,18 +445,44 @@ class Library:
                 required=required,
                 where=where,
             )
-        self.register_kernel(
-            op,
-            function,
-            dispatch_key,
-            with_keyset,
-            signature,
-            allow_override,
-            types,
-            given_provider(function, provider, order, supports, available, required),
-            serve,
-            None if where is None else given_location(where).itself,
+        named = given_provider(
+            function, self.registry, provider, order, supports, available, required
         )
+        kernel = named.stands_in if type(function) is str and named is not None else function
+        here = None if where is None else given_location(where).itself
+        if types is None:
+            self.register_kernel(
+                op,
+                kernel,
+                dispatch_key,
+                with_keyset,
+                signature,
+                allow_override,
+                None,
+                named,
+                serve,
+                here,
+            )
+            return function
+        handles: list[Held | None] = []
+        try:
+            for each in type_alternatives(types):
+                handle = self.register_kernel(
+                    op,
+                    kernel,
+                    dispatch_key,
+                    with_keyset,
+                    signature,
+                    allow_override,
+                    each,
+                    named,
+                    serve,
+                    here,
+                )
+                handles.append(handle)
+        except BaseException:
+            self.let_go(handles)
+            raise
         return function
 
     if TYPE_CHECKING:
@@ -576,7 +618,12 @@ class Library:
     # --- for the packages of mdispatch
 
     def define_with_attributes(
-        self, schema: str, attributes: str, doc: str = "", where: object = None
+        self,
+        schema: str,
+        attributes: str,
+        doc: str = "",
+        where: object = None,
+        forward: bool = False,
     ) -> str:
         """As :meth:`define`, with the attributes as the registry keeps them."""
         if self.closed:
@@ -610,12 +657,16 @@ class Library:
                 attributes=attributes,
                 stub=self._stub,
                 replaced=self._replaced,
+                forward=forward,
             )
             if doc and handle is not None and handle.registration is not None:
                 self._dispatcher.docs[name] = (handle.registration.generation, doc)
             if self._export is not None and handle is not None:
                 handle = self._exported(name, handle)
             self.hold(handle)
+        except errors.VerificationError as error:
+            surely(self._disown)
+            raise error.with_traceback(None)  # noqa: B904
         except BaseException:
             surely(self._disown)
             raise
@@ -697,6 +748,10 @@ class Library:
         kernel = LocalKernel(
             key, function, with_keyset, signature, types=classes, provider=provider
         )
+        if classes and isinstance(types, (tuple, list)):
+            name = operator_name(self.namespace, op)
+            where = here or self._here
+            register.check_number_of_types(self._dispatcher, name, kernel, len(types), where)
         handle = self.implement(op, kernel, allow_override, here)
         if serving is not None and handle is not None:
             try:
@@ -744,6 +799,9 @@ class Library:
                 self.check_open()
                 return None
             self.hold(kernel)
+        except errors.VerificationError as error:
+            surely(self._disown)
+            raise error.with_traceback(None)  # noqa: B904
         except BaseException:
             surely(self._disown)
             raise
@@ -864,18 +922,24 @@ class Library:
 
 
 def given_provider(
-    function: object,
+    function: Any,
+    registry: Registry,
     name: object,
     order: object,
     supports: object,
     available: object,
     required: object,
 ) -> Provider | None:
-    """What a user gave as the provider of a kernel. ``available`` is asked here.
-    InvalidArgumentError.
+    """The provider of a kernel, as a user gave it. Asks ``available`` here, unless the function is
+    given by its name: then the provider has the kernel (``stands_in``). InvalidArgumentError.
     """
     if name is None and order == 0 and supports is None and available is None and required is True:
         return None
+    found: Provider | None
+    if type(function) is str and name is not None:
+        make = seam.at("a kernel by name")
+        found = make(function, registry, name, order, supports, available, required)
+        return found
     checked_provider = seam.at("impl(provider=)")
     checked_callable(function)
     if function is fallthrough_kernel:
@@ -883,7 +947,7 @@ def given_provider(
             "fallthrough_kernel is no provider: there is nothing that could take a call. Register "
             "it without a name; it then comes after all providers"
         )
-    found: Provider | None = checked_provider(name, order, supports, available, required)
+    found = checked_provider(name, order, supports, available, required)
     return found
 
 
@@ -900,6 +964,13 @@ def _export_of(namespace: str, kind: str) -> Callable[[Registry, str], Callable[
         )
     held: Callable[[Registry, str], Callable[[], None]] = seam.at("Library(torch=True)")
     return held
+
+
+def type_alternatives(types: Classes | None) -> list[Classes | None]:
+    """The types without unions, one for each kernel."""
+    from ..dispatch.by_type import alternatives
+
+    return alternatives(types)
 
 
 def _classes(types: Classes) -> tuple[type, ...]:

@@ -185,7 +185,7 @@ def _register(
         here = Location(location, module).itself
         dispatcher.facts.forget_published()
         if what == DEF:
-            name, handle = define(dispatcher, text, namespace, here, timeout)
+            name, handle = define(dispatcher, text, namespace, here, timeout, forward=None)
             library.operators += (name,)
         elif what == MD_CLASS:
             name, handle = seam.at("a class of a library in C")(

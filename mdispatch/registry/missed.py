@@ -119,6 +119,8 @@ class _Missed(NamedTuple):
     #: The kernels of the operator that are there, and those among them at the key.
     kernels: list[Registration]
     at_key: list[Registration]
+    #: Why the provider of a kernel is not available; "" if it is.
+    lacks: Callable[[Registration], str]
 
     @property
     def namespace(self) -> str:
@@ -152,9 +154,11 @@ def never_registered(
     here: str,
     waited: float,
     variant: str | None = None,
+    lacks: Callable[[Registration], str] | None = None,
 ) -> errors.NotRegisteredError:
     """The wait ended without the registration: says which of the reasons it is. ``variant`` is that
-    of a kernel (Registration.variant); None where any will do that can serve.
+    of a kernel (Registration.variant); None where any will do that can serve. ``lacks`` says why a
+    kernel cannot, where the registration does not tell.
     """
     own: errors.NotRegisteredError | None = kind_of(kind).missed(registry, name, here, waited)
     if own is not None:
@@ -167,7 +171,8 @@ def never_registered(
     if seen.known:
         here = beside(seen.known[0], here)
     missed = _Missed(
-        registry, kind, key_text, name, here, types, provider, seen, kernels, at_key
+        registry, kind, key_text, name, here, types, provider, seen, kernels, at_key,
+        lacks or (lambda fact: fact.lacks),
     )  # fmt: skip
     cause = next(filter(None, (find(missed) for find in _CAUSES)), None) or _not_arrived(missed)
     main = _main(registry, missed.namespace, seen.claims or seen.known)
@@ -193,16 +198,16 @@ def never_registered(
 def _cannot_serve(missed: _Missed) -> _Cause | None:
     """Any kernel at the key would have done, and those that are there are unavailable."""
     its, is_any = missed.at_key, missed.types is None and not missed.provider
-    if not (is_any and its and all(f.lacks for f in its)):
+    if not (is_any and its and all(map(missed.lacks, its))):
         return None
-    listed = "".join(f"\n    {f.provider}: {f.lacks} ({f.where})" for f in its[:8])
+    listed = "".join(f"\n    {f.provider}: {missed.lacks(f)} ({f.where})" for f in its[:8])
     newest = its[-1]
     return _Cause(
         errors.ProviderMissingError,
         f"providers that are not available:{listed}",
         "Make one of them available in the interpreter that registers, or register another "
         "kernel there.",
-        {"provider": newest.provider, "reason": newest.lacks, "there": newest.where},
+        {"provider": newest.provider, "reason": missed.lacks(newest), "there": newest.where},
         head=f"has no kernel for {missed.name} at {missed.key} that can serve",
     )
 

@@ -21,7 +21,7 @@ from ..dispatch.kernels import FALLBACK_NAME
 from ..errors.locations import caller, label_of
 from ..facts.kinds import REFUSED
 from ..keys.numbers import DispatchKey, table_index
-from ..schema.canonical import canonical_schema
+from ..schema.canonical import canonical_schema, schema_of
 from ..schema.names import split_name
 from .roles import is_made_here, keeps_alive, register_or_verify
 from .verify import audits, known, known_definition, mended, note, verify
@@ -390,17 +390,19 @@ def define(
     attributes: str = "",
     stub: str = "",
     replaced: Mapping[str, Registration] | None = None,
+    forward: bool | None = False,
 ) -> tuple[str, RegistrationHandle | None]:
     """The operator's full name, and the handle of its definition. (c10: registerDef)
 
     ``stub`` names the Python module of the operator, see :func:`stub_of`.
 
     ``replaced`` are the definitions that this one may take the place of: a library opened again
-    goes on with their generations where nothing else has changed.
+    goes on with their generations where nothing else has changed. ``forward``: classes that the
+    schema names may come later; with None nobody asks for them, as in C they may be names only.
     """
     return register_or_verify(
         dispatcher, _wanted_definition, _register_definition, _verify_definition
-    )(dispatcher, schema, namespace, where, timeout, attributes, stub, replaced)
+    )(dispatcher, schema, namespace, where, timeout, attributes, stub, replaced, forward)
 
 
 def _wanted_definition(
@@ -412,6 +414,7 @@ def _wanted_definition(
     attributes: str,
     stub: str,
     replaced: Mapping[str, Registration] | None,
+    forward: bool | None,
 ) -> Wanted:
     return facts.DEF, 0, split_name(schema, namespace), None
 
@@ -425,12 +428,18 @@ def _register_definition(
     attributes: str,
     stub: str,
     replaced: Mapping[str, Registration] | None,
+    forward: bool | None,
 ) -> tuple[str, DefinitionHandle]:
     here = where()
     name, canonical = canonical_schema(schema, namespace)
+    if type(canonical) is not str:
+        canonical = _known(dispatcher, name, canonical, schema, forward)
     entry = dispatcher.entries.get(name)
     if entry is not None:
+        _refuse_second(dispatcher, name, here)  # says more than a kernel of the first one
         _check_kernels_take(entry, canonical, where)
+        if entry.peer is not None:
+            entry.leave_peer()  # it has the definition before
     generation = 0
     if replaced:
         before = replaced.get(name)
@@ -461,6 +470,17 @@ def _register_definition(
     return name, handle
 
 
+def _known(
+    dispatcher: Dispatcher, name: str, canonical: str, schema: str, forward: bool | None
+) -> str:
+    """The canonical text of a schema that names classes."""
+    if forward is not None:
+        from .known_classes import check_classes
+
+        check_classes(name, schema_of(canonical), schema, forward, dispatcher.facts)
+    return str.__str__(canonical)
+
+
 def _written(schema: str, namespace: str) -> str:
     prefix = namespace + "::"
     return schema if schema.startswith(prefix) else prefix + schema
@@ -475,10 +495,13 @@ def _verify_definition(
     attributes: str,
     stub: str,
     replaced: Mapping[str, Registration] | None,
+    forward: bool | None,
 ) -> tuple[str, RegistrationHandle | None]:
     written = _written(schema, namespace)
     name = written.partition("(")[0]
     there = known_definition(dispatcher, name, written, attributes)
+    if forward:
+        _known(dispatcher, name, canonical_schema(schema, namespace)[1], schema, forward)
     if there is None:
         name = split_name(schema, namespace)
         there = _await_definition(dispatcher, schema, name, namespace, where, timeout, attributes)
@@ -490,6 +513,8 @@ def _verify_definition(
         if named is not None:
             handle._ends = (dispatcher.note_verified(*named.what),)
     entry = dispatcher.entries.get(name)
+    if entry is not None and entry.peer is not None:
+        entry.leave_peer()  # it has the definition before
     if entry is not None and entry.callables:  # those that came before the definition
         _check_kernels_here(entry, there, where)
         _check_kernels_take(entry, there.body, where)
@@ -907,17 +932,31 @@ def _check_predicate(name: str, body: str, kernel: LocalKernel, first: str, seco
         )
 
 
-def check_types(name: str, body: str, kernel: LocalKernel, first: str, second: str) -> None:
+def check_number_of_types(
+    dispatcher: Dispatcher, name: str, kernel: LocalKernel, given: int, where: Where
+) -> None:
+    """SignatureMismatchError where the user gave a class for each of another number of arguments
+    than choose.
+    """
+    definition = definition_for(dispatcher, name)
+    if definition is not None:
+        body = definition.text.partition("\n")[0]
+        check_types(name, body, kernel, where(), definition.where, given)
+
+
+def check_types(
+    name: str, body: str, kernel: LocalKernel, first: str, second: str, given: int | None = None
+) -> None:
     """SignatureMismatchError where the types of a kernel cannot be those of the schema."""
     from ..dispatch.by_type import misfit_of_types
     from ..schema import parse_schema
 
-    reason = misfit_of_types(kernel.types, len(parse_schema(body).dispatch_arguments))
+    reason = misfit_of_types(kernel.types, parse_schema(body), given)
     if reason is not None:
         raise errors.SignatureMismatchError(
             f"the kernel {kernel.label} at {kernel.key.name} does not fit {name}: {reason}\n"
             f"  schema: {body}    ({second})\n  types:  {kernel.types_text}    ({first})\n"
-            "Give one class for all Tensor arguments, or one for each of them, in their order.",
+            "Give one class for all arguments that choose, or one for each, in their order.",
             name,
             body,
             kernel.types_text,

@@ -15,7 +15,7 @@ from .. import errors, facts, seam
 from ..dispatch.dispatcher import Dispatcher
 from ..facts.backing import backing, matched
 from ..facts.logs import registry_log
-from ..facts.native import unlock
+from ..facts.native import interpreter_id, unlock
 from ..facts.opening import DEFAULT_CAPACITY, ENVIRONMENT, without_braces
 from ..forking import new_lock
 from . import roles
@@ -253,6 +253,7 @@ class Registry(facts.Handle):
         also says which one serves it.
 
         ``types`` are the classes of its tensors: one for all, or one for each Tensor argument.
+        Without Tensor arguments they are those of the values that choose.
         Without them, kernels that are chosen by type are told together.
 
         Raises OperatorNotFoundError, InvalidKeyError, InvalidArgumentError (``types``).
@@ -269,6 +270,7 @@ class Registry(facts.Handle):
             key_set,
             types=checked_types(types),
             preferences=dispatcher.fallbacks,
+            entry=dispatcher.entries.get(name),
         )
         fact = found.row.registration
         way = seam.perhaps("the ways of a call")
@@ -425,6 +427,8 @@ def _opened_or_found() -> Registry:
                 registry = default
             if opened is not None and opened is not registry:
                 opened.close()  # a signal handler of this thread has opened it meanwhile
+            elif opened is not None and interpreter_id == 0 and not _is_found_by_torch():
+                sys.meta_path.insert(0, _UntilTorch)  # no other interpreter can import PyTorch
         except errors.MdispatchError as error:
             _warn(error)
             from .unheard import is_unheard
@@ -436,6 +440,30 @@ def _opened_or_found() -> Registry:
             return Registry(UnreachableRegistry(error))
         _told(registry)
     return registry
+
+
+class _UntilTorch:
+    """Stands first in ``sys.meta_path`` until PyTorch's class of namespaces is there. It finds no
+    module.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object, target: object = None) -> None:
+        _is_found_by_torch()
+
+
+def _is_found_by_torch() -> bool:
+    """Whether PyTorch is there. Then ``torch.ops`` finds the operators of the default registry from
+    now on.
+    """
+    if not hasattr(sys.modules.get("torch._ops"), "_OpNamespace"):
+        return False
+    if _UntilTorch in sys.meta_path:
+        sys.meta_path.remove(_UntilTorch)
+    begin = seam.perhaps("torch.ops")
+    if begin is not None:
+        begin()
+    return True
 
 
 def _warn(error: errors.MdispatchError) -> None:

@@ -11,6 +11,7 @@ registry/register.py says what is registered, and how; see :func:`register_or_ve
 
 from __future__ import annotations
 
+import os
 import sys
 
 from .. import errors, seam
@@ -226,6 +227,8 @@ def forked(dispatcher: Dispatcher) -> None:
 
     if dispatcher.registers_all or elects(dispatcher):
         dispatcher.inherited = frozenset(sys.modules)
+        with suppress(errors.MdispatchError):  # it is damaged
+            dispatcher.parents[os.getppid()] = dispatcher.facts.stat()[5]
     joined(dispatcher)
     for namespace in [each for each, opened in dispatcher.claims.items() if opened]:
         # Where the registry is closed, or full, the next registration tries again and says so.

@@ -18,6 +18,7 @@ from ..facts import interpreter_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
 
 #: The functions in which the workers of process pools live, by the last part of their module.
 _LOOPS = {
@@ -47,6 +48,20 @@ def initializing_worker() -> FrameType | None:
     while frame is not None and not is_worker_loop(frame):
         frame = frame.f_back
     return frame if frame is not None and not has_begun(frame) else None
+
+
+def parent_process() -> Any:
+    """The parent of a child process of multiprocessing, else None."""
+    process = sys.modules.get("multiprocessing.process")
+    found = getattr(process, "parent_process", None)  # None while another thread imports the module
+    return None if found is None or interpreter_id != 0 else found()
+
+
+def child_that_initializes() -> FrameType | None:
+    """The frame of a process pool's worker, if this is its process, and its initializer runs in
+    this thread.
+    """
+    return initializing_worker() if parent_process() is not None else None
 
 
 def has_begun(worker: FrameType) -> bool:

@@ -479,7 +479,7 @@ def _is_sealed(registry: Facts) -> bool:
 
 
 def wait_for(
-    registry: Facts,
+    dispatcher: Dispatcher,
     kind: int,
     key: int,
     name: str,
@@ -492,14 +492,31 @@ def wait_for(
 
     ``where`` finds the location that waits.
     """
+    registry = dispatcher.facts
     began = monotonic()
+    lacks = None
     fact = _await_fact(registry, kind, key, name, 1, timeout, ticket)
-    if fact is not None and "\n" in fact.text and fact.lacks:  # a text of one line has no provider
+    # A text of one line has no provider.
+    if fact is not None and "\n" in fact.text and _lacks(dispatcher, fact):
         left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
-        fact = _await(registry, kind, key, name, 1, left, lambda each: not each.lacks, ticket)
+        lacks, serves = partial(_lacks, dispatcher), partial(_serves, dispatcher)
+        fact = _await(registry, kind, key, name, 1, left, serves, ticket)
     if fact is None:
-        raise _never(registry, kind, key, name, 1, where(), monotonic() - began)
+        raise _never(registry, kind, key, name, 1, where(), monotonic() - began, lacks=lacks)
     return fact
+
+
+def _lacks(dispatcher: Dispatcher, fact: Registration) -> str:
+    """Why the provider of a kernel is not available; "" if it is. Of one that comes later, this
+    interpreter says so.
+    """
+    if fact.comes_later:
+        return str(seam.at("why a provider is not available")(dispatcher, fact))
+    return fact.lacks
+
+
+def _serves(dispatcher: Dispatcher, fact: Registration) -> bool:
+    return not _lacks(dispatcher, fact)
 
 
 def _never(
@@ -511,7 +528,8 @@ def _never(
     where: str,
     waited: float,
     variant: str | None = None,
+    lacks: Callable[[Registration], str] | None = None,
 ) -> errors.NotRegisteredError:
     from .missed import never_registered  # loaded only for an error
 
-    return never_registered(registry, kind, key, name, at_least, where, waited, variant)
+    return never_registered(registry, kind, key, name, at_least, where, waited, variant, lacks)

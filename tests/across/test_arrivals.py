@@ -30,8 +30,8 @@ def served(schema, **options):
     def kernel(*args, **kwargs):
         ran.append([repr(args), repr(kwargs)])
         return "ran"
-    lib.impl(lib.define(schema + " -> str"), kernel, "CompositeExplicitAutograd", serve="host",
-             **options)
+    name = lib.define(schema + " -> str", forward=True)
+    lib.impl(name, kernel, "CompositeExplicitAutograd", serve="host", **options)
     return kernel
 FORGED = '''
 import sys

@@ -382,8 +382,8 @@ def test_what_a_raising_handler_interrupts_leaves_nothing_of_a_library(
     """As a signal handler that raises right after something was registered."""
     real = getattr(load_library, what)
 
-    def interrupted(*args):
-        real(*args)
+    def interrupted(*args, **options):
+        real(*args, **options)
         raise KeyboardInterrupt
 
     with md.Registry.create() as registry:

@@ -15,8 +15,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from json_keys import strangers
 from patience import limit
 
 import mdispatch as md
+from mdispatch import errors
 from mdispatch.cli import stress
 from mdispatch.cli.app import GROUPS, MODULES, command
 from mdispatch.cli.ls import chosen
@@ -518,6 +521,74 @@ def test_choices_are_listed_exported_and_withdrawn_from_outside(folder: Path) ->
         with md.Registry.local() as other:
             file = folder / "f.json"
             assert md.choices.load(file, "a::f", [16, 32], registry=other) == 2
+
+
+# --- verify --job ---------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("choices")
+@pytest.mark.shared
+def test_the_verdict_of_a_job_is_told_from_outside(folder: Path) -> None:
+    name = f"{NAME}-job"
+    with md.Registry.create(name, capacity=1 << 20) as registry:
+        done = mdispatch("verify", "--job", name, "--timeout", "0")
+        assert done.returncode == 1
+        assert "no member of" in done.stderr
+        with suppress(errors.RollCallError):
+            md.roll_call(expected=2, timeout=0, registry=registry)
+        done = mdispatch("verify", "--job", name)
+        assert done.returncode == 1
+        assert done.stdout == "roll call 'job', round '0'\n1 agrees; 1 of 2 is absent.\n"
+        done = mdispatch("doctor", name, "--json")
+        (seen,) = json.loads(done.stdout)["registries"]
+        assert [each["verdict"] for each in seen["roll_calls"]] == ["1 agrees; 1 of 2 is absent"]
+        assert any("not all are the same in the roll call 'job'" in it for it in seen["problems"])
+        md.roll_call(expected=1, registry=registry)
+        done = mdispatch("verify", "--job", name, "--json")
+        told = json.loads(done.stdout)
+        assert (done.returncode, told["agree"], told["verdict"]["round"]) == (0, True, "1")
+        (group,) = told["verdict"]["groups"]
+        assert group["members"][0]["pid"] == os.getpid()
+        done = mdispatch("doctor", name)
+        assert "roll call  'job', round '1': 1 agrees\n" in done.stdout
+
+
+@pytest.mark.needs("choices")
+@pytest.mark.shared
+def test_a_roll_call_that_is_under_way_has_no_verdict(folder: Path) -> None:
+    name = f"{NAME}-underway"
+    with md.Registry.create(name, capacity=1 << 20) as registry:
+        thread = threading.Thread(
+            target=md.roll_call, kwargs={"expected": 2, "timeout": None, "registry": registry}
+        )
+        thread.start()
+        while not md.choices.roll_calls(registry=registry):
+            registry.dispatcher.facts.await_change(0, 0.0)
+        done = mdispatch("verify", "--job", name, "--timeout", "0")
+        assert done.returncode == 1
+        assert "No verdict yet: 1 member of 2 have called.\n" in done.stdout
+        done = mdispatch("verify", "--job", name, "--timeout", "0", "--json")
+        told = json.loads(done.stdout)
+        assert (told["agree"], told["called"], told["expected"]) == (False, 1, 2)
+        script = f"""
+import mdispatch as md
+with md.Registry.attach({name!r}) as registry:
+    print(md.roll_call(expected=2, registry=registry))
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment(), capture_output=True, text=True
+        )
+        assert done.stdout == "2 agree\n"
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "more", [["audio_ops"], ["--entry-points", "x"], ["--against", "x"], ["--torch"]]
+)
+def test_a_job_is_asked_for_alone(more: list[str]) -> None:
+    done = mdispatch("verify", "--job", "x", *more)
+    assert done.returncode == 2
+    assert "--job takes no modules, no --entry-points, no --against and no --torch." in done.stderr
 
 
 # --- agree ----------------------------------------------------------------------------------------

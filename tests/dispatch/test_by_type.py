@@ -412,11 +412,12 @@ def test_a_python_kernel_comes_before_the_types(registry, lib, f):
 # --- refusals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("types", [3, "A", (), [A, None], type(None), list[int], A | B])
+@pytest.mark.parametrize("types", [3, "A", (), [A, None], type(None), list[int], A | None])
 def test_what_is_no_class_is_refused(registry, lib, types):
+    lib.define("f(Tensor x, Tensor y) -> str")
     before = registry.dispatcher.facts.registrations()
-    with pytest.raises(errors.InvalidArgumentError):
-        lib.impl("f", says(""), "CPU", types=types)
+    with pytest.raises((errors.InvalidArgumentError, errors.SignatureMismatchError)):
+        lib.impl("f", lambda x, y: "", "CPU", types=types)
     assert registry.dispatcher.facts.registrations() == before
 
 
@@ -433,7 +434,7 @@ def test_another_number_of_types_than_of_tensors_is_refused(registry, lib, defin
     with pytest.raises(errors.SignatureMismatchError, match="2 Tensor arguments"):
         second()
     lib.define("g(int n) -> str")
-    with pytest.raises(errors.SignatureMismatchError, match="no Tensor arguments"):
+    with pytest.raises(errors.SignatureMismatchError, match="no arguments whose classes"):
         lib.impl("g", lambda n: "", types=A)
 
 

@@ -89,7 +89,9 @@ def test_only_what_the_schema_calls_a_tensor_counts(define):
 
 def test_without_tensors_only_composite_kernels_serve(define, lib):
     f = define("int x, Tensor? y=None", "CPU")
-    with pytest.raises(errors.MissingKernelError, match="a call without dispatch keys") as caught:
+    with pytest.raises(
+        errors.MissingKernelError, match="arguments carry no dispatch keys"
+    ) as caught:
         f(1)
     assert caught.value.key == "Undefined"
     lib.impl("f", says("explicit"), "CompositeExplicitAutograd")

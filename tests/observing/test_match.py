@@ -156,7 +156,7 @@ def test_an_operator_of_the_registrar_names_its_module(name: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
-        (SHOP, DEFAULT, "SchemaMismatchError", "'float tax=0.25' here"),
+        (SHOP, DEFAULT, "SchemaMismatchError", "the default of 'tax' is 0.25 here"),
         (SHOP, changed(("int x) -> int", "float x) -> float")), "SchemaMismatchError", "count"),
         (
             SHOP,

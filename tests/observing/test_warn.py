@@ -297,7 +297,7 @@ def test_what_differs_is_shown_until_the_member_ends(name: str, tmp_path: Path) 
         second.run("import shop")
         (differs,) = doctor(name)["differing"]
         assert differs["pid"] == second.process.pid
-        assert "'float tax=0.5'" in differs["text"]
+        assert "the default of 'tax' is 0.5 here" in differs["text"]
         done = mdispatch("doctor", name)
         assert done.returncode == 1
         assert f"pid {second.process.pid}, interpreter 0, differs: shop::price" in " ".join(
@@ -422,7 +422,7 @@ def test_another_value_is_refused(name: str, tmp_path: Path, text: str) -> None:
             except errors.InvalidArgumentError as error: print(error)
         """)
         assert told.splitlines()[-1] == (
-            f"{VARIABLE}={text} in the environment: it is raise, as without it, or warn"
+            f"{VARIABLE}={text} in the environment: it is raise, as without it, warn, or roll_call"
         )
 
 

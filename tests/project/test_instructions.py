@@ -42,7 +42,7 @@ def test_every_operation_runs(monkeypatch):
     if find_spec("numpy") is None:
         assert problems.pop("call, array of NumPy").startswith("ModuleNotFoundError")
     assert problems == {}
-    assert len({name for name, _, _ in told}) == len(operations.OPERATIONS) == 28
+    assert len({name for name, _, _ in told}) == len(operations.OPERATIONS) == 30
     # `Instructions: OPERATION: REASON` has to tell the two apart.
     assert [name for name, _, _ in told if ": " in name] == []
 

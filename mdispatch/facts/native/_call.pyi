@@ -21,7 +21,7 @@ class Forward:
 class Unshared:
     @property
     def function(self) -> Callable[..., Any]: ...
-    def __init__(self, function: Callable[..., Any], switch: Any, /) -> None: ...
+    def __init__(self, function: Callable[..., Any], switch: Any, looks: bool, /) -> None: ...
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
 
 class Steps:
@@ -82,6 +82,7 @@ class Cell:
         most: int,
         gate: int,
         is_by_type: bool,
+        torch: object,
     ) -> None: ...
 
 G = TypeVar("G", bound=Guard)

@@ -101,14 +101,15 @@ class Forward:
 
 class Unshared:
     """The base of DeviceKernel: runs a function, and looks whether the result shares memory with an
-    argument.
+    argument, if it ``looks``.
     """
 
-    __slots__ = ("_switch", "function")
+    __slots__ = ("_looks", "_switch", "function")
 
-    def __init__(self, function: Callable[..., Any], switch: Any) -> None:
+    def __init__(self, function: Callable[..., Any], switch: Any, looks: bool) -> None:
         self.function = function
         self._switch = switch
+        self._looks = looks
 
     def _chosen(self) -> Callable[..., Any]:
         raise NotImplementedError
@@ -118,7 +119,8 @@ class Unshared:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         result = self._chosen()(*args, **kwargs)
-        self._look(result, args, kwargs)
+        if self._looks:
+            self._look(result, args, kwargs)
         return result
 
 

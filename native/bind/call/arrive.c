@@ -13,6 +13,8 @@ static bool is_certain(const struct take *t, PyObject *value) {
         return true;
     case SOMETHING:
         return value != Py_None;
+    case CLASS:
+        return Py_TYPE(value) == (PyTypeObject *)t->values;
     case EXACT:
     case SIZE:
         return Py_TYPE(value) == t->exact;

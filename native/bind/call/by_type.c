@@ -19,6 +19,12 @@
  *     kept. Nor is it where a type has no tag (0), or where Python says that the types of this call
  *     alone do not decide.
  *
+ * Note [Abstract classes]
+ * Of plain values an abstract class may get a virtual subclass at any time, which changes no tag. As
+ * functools.singledispatch does it, each call then compares the token of abstract classes with the
+ * one of the choices, and drops the cell if it is another one. A choice stays only if that was the
+ * token before Python chose, and afterwards. So all choices are right for their token.
+ *
  * Choices are only added, each with one store, so calls read them without a lock. When there are
  * too many, the cell is cleared: the next call makes a plan without any. A choice, and the plan in
  * it, live as long as the plan that has them, which each call keeps while it uses it.
@@ -49,6 +55,10 @@ static inline int types_of(const struct choices *c, const Shape *shape, PyObject
     for (uint32_t i = 0; i < c->n_tensors; i++) {
         uint32_t argument = c->tensors[i], first = t->n;
         PyObject *value = values[argument];
+        if (c->is_plain) {
+            if (!add_type(t, first, Py_TYPE(value), argument)) return 0;
+            continue;
+        }
         if (UNLIKELY(value == Py_None)) continue;
         if (LIKELY(shape->arguments[argument].take.kind == TENSOR)) {
             if (!add_type(t, first, Py_TYPE(value), argument)) return 0;
@@ -151,17 +161,42 @@ static Plan *keep(struct state *st, Cell *cell, Plan *plan, const struct types *
     return there ? there->plan : NULL;
 }
 
+/* A number that is another one once an abstract class has got a virtual subclass; 0 with an error. */
+static uint64_t token_now(struct state *st) {
+    PyObject *token = PyObject_CallNoArgs(st->abstract_token);
+    uint64_t now = token ? PyLong_AsUnsignedLongLong(token) + 1 : 0;
+    Py_XDECREF(token);
+    return PyErr_Occurred() ? 0 : now;
+}
+
+/* Whether a choice that Python has made since then may stay: no abstract class has got a virtual
+ * subclass meanwhile, and the other choices are of the same token. */
+static bool is_of_token(struct state *st, struct choices *c, uint64_t token) {
+    if (token_now(st) != token) return false;
+    lock(st);
+    if (!atomic_load(&c->is_abstract)) {
+        atomic_store(&c->token, token);
+        atomic_store(&c->is_abstract, 1);
+    }
+    bool is = atomic_load(&c->token) == token;
+    unlock(st);
+    return is;
+}
+
 /* Asks Python which table the types choose. */
 static __attribute__((noinline, cold)) Plan *ask(struct state *st, Cell *cell, Plan *plan,
                                                  const struct types *t) {
     PyObject *given = as_given(plan->choices, t), *answer = NULL, *table, *masks;
     unsigned long long mask;
-    int most, lasts;
+    int most, lasts, is_abstract;
+    uint64_t token = plan->choices->is_plain ? token_now(st) : 1; /* before Python looks */
     Plan *found = NULL;
-    if (given && st->for_types)
-        answer = PyObject_CallFunctionObjArgs(st->for_types, plan->table, given, NULL);
-    if (answer && PyArg_ParseTuple(answer, "OKOip", &table, &mask, &masks, &most, &lasts) &&
-        lasts && are_unchanged(t)) {
+    if (given && st->for_types && token)
+        answer = PyObject_CallFunctionObjArgs(st->for_types, plan->table, given,
+                                              plan->choices->is_plain ? Py_True : Py_False, NULL);
+    if (answer && PyArg_ParseTuple(answer, "OKOipp", &table, &mask, &masks, &most, &lasts,
+                                   &is_abstract) &&
+        lasts && are_unchanged(t) && (!is_abstract || is_of_token(st, plan->choices, token))) {
         found = plan_with(st, plan, table, mask, masks, most);
         if (found) found = keep(st, cell, plan, t, found);
     }
@@ -202,6 +237,11 @@ Plan *plan_kept_for_types(const Plan *plan, PyObject *const *values) {
 Plan *plan_for_types(struct state *st, Cell *cell, Plan *plan, PyObject *const *values) {
     struct types t;
     size_t place;
+    if (UNLIKELY(atomic_load_explicit(&plan->choices->is_abstract, memory_order_acquire)) &&
+        token_now(st) != peek(&plan->choices->token)) {
+        cell_drop(cell);
+        return NULL;
+    }
     Plan *found = plan->choices->are_few ? likely(plan->choices, values) : NULL;
     if (LIKELY(found != NULL)) return found;
     if (UNLIKELY(!types_of(plan->choices, plan->shape, values, &t))) return NULL;

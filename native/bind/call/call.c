@@ -209,6 +209,23 @@ static inline int stays(struct state *st, const Plan *plan, uint64_t *raw, PyObj
            (!(*raw & st->wrapped) && !torch_wants(st, plan->gate, args, n));
 }
 
+/* Whether a call that PyTorch wants can go straight to its operator: all tensors are PyTorch's, and
+ * no mode, rule or observer of ours comes first. The arguments fit as they are. */
+static bool goes_to_torch(struct state *st, const Operator *self, const Plan *plan,
+                          PyObject *const *values, Py_ssize_t n) {
+    uint64_t ignored;
+    if (!plan->torch || peek(&st->contexts) || is_observed(st) || peek(&self->cell->has_rules))
+        return false;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const struct take *t = &plan->shape->arguments[i].take;
+        if (is_composed(t)) return false; /* perhaps of tensors */
+        if (t->kind == TENSOR && values[i] != Py_None &&
+            how_known(st, Py_TYPE(values[i]), &ignored) != BY_TORCH)
+            return false;
+    }
+    return true;
+}
+
 /* The key set in this thread. */
 static inline int effective(struct state *st, const Plan *plan, uint64_t *raw) {
     uint64_t included = st->included, kept = st->kept;
@@ -429,8 +446,11 @@ static inline __attribute__((always_inline)) int run(Operator *self, Plan *plan,
     struct state *st = self->state;
     if (given)
         raw = *given;
-    else if (UNLIKELY(!stays(st, plan, &raw, args, plan->shape->positional)))
-        return given_up();
+    else if (UNLIKELY(!stays(st, plan, &raw, args, plan->shape->positional))) {
+        if (!goes_to_torch(st, self, plan, args, plan->shape->positional)) return given_up();
+        *result = PyObject_Vectorcall(plan->torch, args, nargsf, NULL);
+        return DONE;
+    }
     int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
     if (UNLIKELY(is != 1)) return is ? answer_plain(self, chosen, args, raw, result) : given_up();
     struct target *target = target_of(st, chosen, raw);
@@ -516,8 +536,15 @@ static __attribute__((noinline)) int run_bound(Operator *self, Plan *plan, struc
     if (!chosen) return given_up();
     if (given)
         raw = *given;
-    else if (!stays(st, plan, &raw, values, plan->shape->positional + plan->shape->keyword_only))
-        return given_up();
+    else if (!stays(st, plan, &raw, values, plan->shape->positional + plan->shape->keyword_only)) {
+        const Shape *shape = plan->shape;
+        if (!goes_to_torch(st, self, plan, values, shape->positional + shape->keyword_only))
+            return given_up();
+        *result = PyObject_Vectorcall(plan->torch, values,
+                                      (size_t)shape->positional | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                      shape->keywords);
+        return DONE;
+    }
     int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
     if (UNLIKELY(is == ANSWERED)) return answer(self, chosen, b, raw, result);
     struct target *target = is ? target_of(st, chosen, raw) : NULL;

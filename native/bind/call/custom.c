@@ -96,6 +96,7 @@ typedef struct {
     struct state *state;
     PyObject *function, *switched; /* never change */
     Py_ssize_t guards_at;          /* where `switched` has its guards; never changes, either */
+    int looks;                     /* whether results are looked at; nor does this */
 } Unshared;
 
 static bool is_list(PyObject *value) {
@@ -190,7 +191,7 @@ static PyObject *unshared_call(PyObject *self_, PyObject *const *args, size_t na
         is_switched ? PyObject_CallMethod(self_, "_chosen", NULL) : Py_NewRef(self->function);
     PyObject *result = function ? PyObject_Vectorcall(function, args, nargsf, kwnames) : NULL;
     Py_XDECREF(function);
-    if (!result || is_unshared(st, result, args, n + named)) return result;
+    if (!result || !self->looks || is_unshared(st, result, args, n + named)) return result;
     if (PyErr_Occurred() || look(self_, result, args, n, kwnames)) Py_CLEAR(result);
     return result;
 }
@@ -204,16 +205,18 @@ static PyObject *unshared_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     return (PyObject *)self;
 }
 
-/* Unshared(function, switch): called once. */
+/* Unshared(function, switch, whether results are looked at): called once. */
 static int unshared_init(Unshared *self, PyObject *args, PyObject *kwargs) {
     PyObject *function, *switched;
-    if (!PyArg_ParseTuple(args, "OO", &function, &switched)) return -1;
+    int looks;
+    if (!PyArg_ParseTuple(args, "OOp", &function, &switched, &looks)) return -1;
     if (self->function) {
         PyErr_SetString(PyExc_TypeError, "a kernel has one function");
         return -1;
     }
     self->guards_at = slot_at((PyObject *)Py_TYPE(switched), "_guards");
     if (self->guards_at < 0) return -1;
+    self->looks = looks;
     self->function = Py_NewRef(function);
     self->switched = Py_NewRef(switched);
     return 0;

@@ -15,6 +15,8 @@
  *                 the type (a subclass of NumPy's array: CPU), or else those of the device that
  *                 its `__dlpack_device__` names.
  *   BY_DEVICE     the same, by a `__dlpack_device__` of its class. All its values are tensors.
+ *   BY_SHARDING   the same, but by its sharding, which an array of jax has: equal ones are on the
+ *                 same devices, so Python tells the keys of one of them.
  *   BY_TORCH      the same, but PyTorch says the keys of a value without the attribute. It does not
  *                 ask modes or `__torch_function__` for them.
  *   BY_PYTHON     Python is asked about each value.
@@ -25,7 +27,7 @@
  */
 #include "state.h"
 
-enum { MOST_NAMED = 1024 };
+enum { MOST_NAMED = 1024, MOST_SHARDINGS = 256 };
 
 /* Keeps what Python said of a type, unless types were registered since it was asked. (If they are
  * registered now, types_changed waits for `end_write`, then empties the entry.) */
@@ -134,6 +136,28 @@ static int from_attribute(struct state *st, PyObject *value, PyObject *keys, uin
     return found;
 }
 
+/* The keys of an array with a sharding. Results as those of ask_python. */
+static int from_sharding(struct state *st, PyObject *value, uint64_t *raw) {
+    PyObject *sharding = PyObject_GetAttr(value, st->sharding_name);
+    PyObject *known = sharding ? dict_find(st->raw_by_sharding, sharding) : NULL;
+    int found = -1;
+    if (known)
+        found = as_raw(known, raw) == 0 ? 1 : -1;
+    else if (PyErr_Occurred()) { /* it has none, or one that is no key of a dict */
+        PyErr_Clear();
+        found = ask_python(st, value, raw);
+    } else if ((found = ask_python(st, value, raw)) == 1) {
+        PyObject *number = PyLong_FromUnsignedLongLong(*raw);
+        if (PyDict_GET_SIZE(st->raw_by_sharding) >= MOST_SHARDINGS)
+            PyDict_Clear(st->raw_by_sharding);
+        if (!number || PyDict_SetItem(st->raw_by_sharding, sharding, number)) found = -1;
+        Py_XDECREF(number);
+    }
+    Py_XDECREF(known);
+    Py_XDECREF(sharding);
+    return found;
+}
+
 /* The keys of the device that `__dlpack_device__` names. Results as those of ask_python. */
 static int from_dlpack(struct state *st, PyObject *value, uint32_t how, uint64_t *raw) {
     PyObject *device, *pair;
@@ -154,7 +178,7 @@ static int from_dlpack(struct state *st, PyObject *value, uint32_t how, uint64_t
     if (!pair) return -1;
     long kind = -1;
     if (PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) &&
-        PyLong_CheckExact(PyTuple_GET_ITEM(pair, 0))) {
+        PyLong_Check(PyTuple_GET_ITEM(pair, 0))) { /* an IntEnum, too */
         kind = PyLong_AsLong(PyTuple_GET_ITEM(pair, 0));
         if (kind == -1) PyErr_Clear();
     }
@@ -180,6 +204,8 @@ static int ask_value(struct state *st, PyObject *value, uint32_t how, uint64_t i
                                                 : ask_python(st, value, raw);
     else if (instead)
         found = (*raw = instead, 1);
+    else if (how == BY_SHARDING)
+        found = from_sharding(st, value, raw);
     else
         found = from_dlpack(st, value, how, raw);
     Py_XDECREF(keys);

@@ -200,10 +200,10 @@ static PyMethodDef methods[] = {
     DO(st->declined); DO(st->handler_name); DO(st->call); DO(st->redispatch); DO(st->renew); DO(st->target); \
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->for_types); DO(st->how_of_type); \
     DO(st->raw_of); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
-    DO(st->raw_by_name); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->raw_by_key); \
+    DO(st->raw_by_name); DO(st->raw_by_sharding); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->raw_by_key); \
     DO(st->end_name); DO(st->not_entered_name); \
-    DO(st->keys_name); DO(st->device_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name); \
-    DO(st->dynamic_name); DO(st->object_name); DO(st->observed_type); DO(st->handle_type); DO(st->runtime_keys); DO(st->said); \
+    DO(st->keys_name); DO(st->device_name); DO(st->sharding_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name); \
+    DO(st->dynamic_name); DO(st->object_name); DO(st->class_name); DO(st->abstract); DO(st->abstract_token); DO(st->observed_type); DO(st->handle_type); DO(st->runtime_keys); DO(st->said); \
     DO(st->observer_failed); DO(st->observer_succeeded); DO(st->observed_ended); DO(st->by_call); DO(st->by_redispatch);
 /* clang-format on */
 
@@ -271,22 +271,29 @@ static int module_exec(PyObject *m) {
     st->not_entered_name = PyUnicode_InternFromString("_not_entered");
     st->keys_name = PyUnicode_InternFromString("__dispatch_keys__");
     st->device_name = PyUnicode_InternFromString("__dlpack_device__");
+    st->sharding_name = PyUnicode_InternFromString("sharding");
+    st->raw_by_sharding = PyDict_New();
     st->repr_name = PyUnicode_InternFromString("raw_repr");
     st->grad_name = PyUnicode_InternFromString("requires_grad");
     st->missing_name = PyUnicode_InternFromString("__missing__");
     st->dynamic_name = PyUnicode_InternFromString("is_dynamic_size");
     st->object_name = PyUnicode_InternFromString("__md_object__");
+    st->class_name = PyUnicode_InternFromString("__class__");
     st->by_call = PyUnicode_InternFromString("call");
     st->by_redispatch = PyUnicode_InternFromString("redispatch");
     st->raw_by_name = PyDict_New();
     st->raw_by_key = PyDict_New();
-    return st->dynamic_name && st->missing_name && st->end_name && st->handler_name &&
-                   st->cuda_name && st->array_name && st->base_name && st->guards_name &&
-                   st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name &&
-                   st->repr_name && st->grad_name && st->by_call && st->by_redispatch &&
-                   st->raw_by_name && st->object_name
-               ? 0
-               : -1;
+    if (!(st->dynamic_name && st->missing_name && st->end_name && st->handler_name &&
+          st->cuda_name && st->array_name && st->base_name && st->guards_name &&
+          st->not_entered_name && st->raw_by_key && st->keys_name && st->device_name && st->sharding_name && st->raw_by_sharding &&
+          st->repr_name && st->grad_name && st->by_call && st->by_redispatch && st->raw_by_name &&
+          st->object_name && st->class_name))
+        return -1;
+    PyObject *abc = PyImport_ImportModule("abc");
+    st->abstract = abc ? (PyTypeObject *)PyObject_GetAttrString(abc, "ABCMeta") : NULL;
+    st->abstract_token = st->abstract ? PyObject_GetAttrString(abc, "get_cache_token") : NULL;
+    Py_XDECREF(abc);
+    return st->abstract_token ? 0 : -1;
 }
 
 static PyModuleDef_Slot slots[] = {

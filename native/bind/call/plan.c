@@ -23,10 +23,12 @@ static void take_free(struct take *t) {
     for (Py_ssize_t i = 0; i < t->inners; i++) take_free(&t->inner[i]);
     PyMem_Free(t->inner);
     Py_XDECREF(t->exact);
+    Py_XDECREF(t->values);
 }
 
 static int take_traverse(const struct take *t, visitproc visit, void *arg) {
     Py_VISIT(t->exact);
+    Py_VISIT(t->values);
     for (Py_ssize_t i = 0; i < t->inners; i++) {
         int stop = take_traverse(&t->inner[i], visit, arg);
         if (stop) return stop;
@@ -34,7 +36,7 @@ static int take_traverse(const struct take *t, visitproc visit, void *arg) {
     return 0;
 }
 
-/* (kind, exact or None, None fits, size, (inner takes)) */
+/* (kind, the class, the values of LITERAL or None, None fits, size, (inner takes)) */
 static int take_from(struct take *t, PyObject *tuple) {
     PyObject *exact, *inner;
     int kind, none_fits;
@@ -43,14 +45,17 @@ static int take_from(struct take *t, PyObject *tuple) {
     if (!PyArg_ParseTuple(tuple, "iOpnO!", &kind, &exact, &none_fits, &size, &PyTuple_Type, &inner))
         return -1;
     Py_ssize_t inners = PyTuple_GET_SIZE(inner);
-    if (kind < OTHER || kind > TUPLE || size < 0 || (kind == LIST && inners != 1) ||
-        (kind == DICT && inners != 2) || (kind == EXACT || kind == SIZE) != PyType_Check(exact))
+    bool is_exact = kind == EXACT || kind == SIZE;
+    if (kind < OTHER || kind > ONE_OF || size < 0 || (kind == LIST && inners != 1) ||
+        (kind == DICT && inners != 2) || (is_exact || kind == CLASS) != PyType_Check(exact) ||
+        (kind == LITERAL) != PyTuple_Check(exact))
         return fail("no such kind");
     t->kind = (uint8_t)kind;
     t->none_fits = (uint8_t)none_fits;
     t->size = size;
     t->counts = UINT64_MAX;
-    if (exact != Py_None) t->exact = (PyTypeObject *)Py_NewRef(exact);
+    if (is_exact) t->exact = (PyTypeObject *)Py_NewRef(exact);
+    if (kind == CLASS || kind == LITERAL) t->values = Py_NewRef(exact);
     t->inner = PyMem_Calloc((size_t)inners + 1, sizeof *t->inner);
     if (!t->inner) {
         PyErr_NoMemory();
@@ -244,6 +249,9 @@ static struct choices *choices_make(const Shape *shape) {
         if (take->counts && (take->kind == TENSOR || take->kind == LIST)) {
             c->tensors[c->n_tensors++] = (uint8_t)i;
             lists += take->kind == LIST;
+        } else if (take->counts) { /* of an operator without tensors */
+            c->tensors[c->n_tensors++] = (uint8_t)i;
+            c->is_plain = 1;
         }
     }
     c->are_few = !lists && (c->n_tensors == 1 || c->n_tensors == 2);
@@ -269,6 +277,7 @@ static int plan_traverse(Plan *self, visitproc visit, void *arg) {
     Py_VISIT(self->view);
     Py_VISIT(self->shape);
     Py_VISIT(self->table);
+    Py_VISIT(self->torch);
     Py_VISIT(self->signature);
     int found = choices_traverse(self->choices, visit, arg);
     if (found) return found;
@@ -293,6 +302,7 @@ static void plan_dealloc(Plan *self) {
     Py_XDECREF(self->view);
     Py_XDECREF(self->shape);
     Py_XDECREF(self->table);
+    Py_XDECREF(self->torch);
     Py_XDECREF(self->signature);
     PyMem_Free(self->masks);
     choices_free(self->choices);
@@ -437,16 +447,16 @@ Plan *plan_narrowed(struct state *st, const Plan *from, PyObject *table, uint64_
 }
 
 /* install(begun, view, node, version, generation, mask, masks, shape, table, signature, most,
- * gate, is by type) */
+ * gate, is by type, PyTorch's operator or None) */
 static PyObject *cell_install(Cell *self, PyObject *args) {
     unsigned long long changes, epoch, node, version, generation, mask;
-    PyObject *view, *masks, *shape, *table, *signature;
+    PyObject *view, *masks, *shape, *table, *signature, *torch;
     struct state *st = self->state;
     const uint64_t *word;
     int most, gate, is_by_type;
-    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOiip", &changes, &epoch, st->view_type, &view, &node,
+    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOiipO", &changes, &epoch, st->view_type, &view, &node,
                           &version, &generation, &mask, &masks, st->shape_type, &shape, &table,
-                          &signature, &most, &gate, &is_by_type))
+                          &signature, &most, &gate, &is_by_type, &torch))
         return NULL;
     if (most < 0 || most >= NO_TARGET || md_word(((View *)view)->registry, node, &word))
         Py_RETURN_NONE; /* the registry was closed meanwhile */
@@ -466,6 +476,7 @@ static PyObject *cell_install(Cell *self, PyObject *args) {
     plan->signature = Py_NewRef(signature);
     plan->most = (uint8_t)most;
     plan->gate = (uint8_t)gate;
+    plan->torch = torch == Py_None ? NULL : Py_NewRef(torch);
     Py_ssize_t positional = plan->shape->positional;
     int is_too_long = plan->shape->keyword_only || positional > REMEMBERED;
     plan->remembered = is_too_long ? -1 : positional;

@@ -53,6 +53,8 @@ static bool is_by_type(struct state *st, const struct take *t, PyObject *value, 
         return true;
     case EXACT:
         return t->exact == &PyUnicode_Type && PyUnicode_Check(value);
+    case CLASS:
+        return PyType_IsSubtype(type, (PyTypeObject *)t->values) || was_accepted(t, type);
     case NUMBER:
         return PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value);
     case TENSOR:
@@ -72,10 +74,11 @@ struct seen {
     struct remembered call;
 };
 
-/* Notes the type of a value. False when it can't be remembered, since it has no tag. */
+/* Notes the type of a value, unless the take has any type and that `chooses` nothing. False when it
+ * can't be remembered, since it has no tag. */
 static bool is_seen(struct state *st, const struct take *t, PyObject *value, struct seen *seen,
-                    Py_ssize_t i) {
-    if (t->kind == ANYTHING) return true;
+                    Py_ssize_t i, bool chooses) {
+    if (t->kind == ANYTHING && !chooses) return true;
     seen->types[i] = Py_TYPE(value);
     seen->tags[i] = given_tag(st, Py_TYPE(value));
     return seen->tags[i] != 0;
@@ -108,17 +111,21 @@ void remember_arguments(struct state *st, Plan *plan, PyObject *const *args) {
     struct seen seen = {0};
     uint64_t types_epoch = atomic_load(&st->types_epoch);
     bool leads = true; /* the keys are known */
+    const struct choices *choices = plan->choices;
     if (plan->remembered < 0 || !is_due(&plan->arguments.times)) return;
+    /* See Note [Abstract classes] in by_type.c. */
+    if (choices && atomic_load((_Atomic uint8_t *)&choices->is_abstract)) return;
     for (Py_ssize_t i = 0; i < plan->remembered; i++) {
         const struct take *t = &plan->shape->arguments[i].take;
-        if (!is_seen(st, t, args[i], &seen, i)) return;
+        bool chooses = choices && choices->is_plain && t->counts;
+        if (!is_seen(st, t, args[i], &seen, i, chooses)) return;
         if (is_by_type(st, t, args[i], &seen.call.raw)) continue;
         seen.call.others |= 1u << i;
         if (t->kind != TENSOR) seen.call.converted |= 1u << i;
         leads &= !(t->kind == TENSOR || t->kind == LIST) || !t->counts;
     }
     Plan *chosen = plan;
-    if (plan->choices) chosen = seen.call.others ? NULL : plan_kept_for_types(plan, args);
+    if (choices) chosen = seen.call.others ? NULL : plan_kept_for_types(plan, args);
     if (leads && chosen) seen.call.target = target_there(st, chosen, seen.call.raw);
     keep(&plan->arguments, types_epoch, &seen, plan->remembered);
 }
@@ -127,7 +134,7 @@ void remember_result(struct state *st, Plan *plan, PyObject *result) {
     struct seen seen = {0};
     uint64_t types_epoch = atomic_load(&st->types_epoch);
     const struct take *t = plan->shape->results;
-    if (is_due(&plan->result.times) && is_seen(st, t, result, &seen, 0) &&
+    if (is_due(&plan->result.times) && is_seen(st, t, result, &seen, 0, false) &&
         is_by_type(st, t, result, NULL))
         keep(&plan->result, types_epoch, &seen, 1);
 }

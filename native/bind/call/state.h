@@ -59,17 +59,23 @@ enum kind {
     LIST,
     SIZE, /* as EXACT, or a DynamicSize, which is for Python */
     DICT,
-    TUPLE
+    TUPLE,
+    CLASS, /* of this class or one that is derived from it, or an object that says so itself */
+    LITERAL, /* one of `values`, of just its class */
+    ONE_OF   /* a value that fits one of the inner takes as it is; none is composed, or a TENSOR */
 };
 
 struct take {
     PyTypeObject *exact; /* EXACT, SIZE: the class; owned. Else NULL */
     uint64_t counts;     /* TENSOR, LIST: all bits when its keys count for the call, else 0 */
-    struct take *inner;  /* LIST: of the items; DICT: of keys and values; TUPLE: of each item */
+    struct take *inner;  /* LIST: of the items; DICT: of keys and values; TUPLE: of each item;
+                            ONE_OF: those that are tried */
     Py_ssize_t inners;
-    Py_ssize_t size; /* LIST: so many are made of one number; 0: a number is no list */
+    PyObject *values; /* CLASS: the class; LITERAL: a tuple; owned. Else NULL */
+    Py_ssize_t size;  /* LIST: so many are made of one number; 0: a number is no list */
     uint8_t kind;
     uint8_t none_fits;
+    _Atomic uint32_t accepted; /* CLASS: the tag of a type that an abstract class has accepted, or 0 */
 };
 
 struct argument {
@@ -139,6 +145,9 @@ enum { PLACES_OF_CHOICES = 128, MOST_CHOICES = 96 };
 struct choices {
     uint8_t used; /* under `lock` */
     uint8_t n_tensors;
+    uint8_t is_plain;                               /* these are no tensors, but plain values */
+    _Atomic uint8_t is_abstract;                    /* abstract classes may choose */
+    a64 token;                                      /* of abstract classes, then */
     uint8_t are_few;                                /* one or two, and no lists */
     uint8_t tensors[MOST_ARGUMENTS];                /* the arguments whose types choose */
     _Atomic(struct choice *) at[PLACES_OF_CHOICES]; /* each set once */
@@ -154,7 +163,8 @@ typedef struct plan {
     View *view;
     Shape *shape;
     PyObject *table, *signature;
-    uint8_t gate; /* what PyTorch wants to see of its calls */
+    uint8_t gate;    /* what PyTorch wants to see of its calls */
+    PyObject *torch; /* PyTorch's operator, if it wants all with its tensors alone; or NULL */
     struct memory arguments, result;
     Py_ssize_t remembered;       /* how many arguments a remembered call has; -1 when none can be */
     struct choices *choices;     /* NULL, or the types of each call choose another plan */
@@ -229,7 +239,7 @@ struct quick {
 };
 
 /* See Note [Types] in keys.c. */
-enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER, HANDLED, BY_DEVICE };
+enum { UNKNOWN, REGISTERED, BY_ATTRIBUTE, BY_TORCH, BY_PYTHON, NEVER, HANDLED, BY_DEVICE, BY_SHARDING };
 struct known {
     a64 sequence;
     _Atomic(PyTypeObject *) type;
@@ -295,8 +305,10 @@ struct state {
     PyObject *python_fallback, *snapshot_fallback, *mode_type, *entry_type, *answered, *declined;
     PyObject *handler_name, *cuda_name, *array_name, *base_name, *guards_name;
     PyObject *raw_by_key; /* of what guards were given, see guards.c */
-    PyObject *end_name, *not_entered_name, *keys_name, *device_name, *repr_name, *grad_name,
-        *missing_name, *raw_by_name, *dynamic_name, *object_name;
+    PyObject *end_name, *not_entered_name, *keys_name, *device_name, *sharding_name, *repr_name, *grad_name,
+        *missing_name, *raw_by_name, *raw_by_sharding, *dynamic_name, *object_name, *class_name;
+    PyTypeObject *abstract; /* the metaclass of abstract base classes */
+    PyObject *abstract_token; /* abc.get_cache_token */
     /* Of observers.c: those who are told, NULL when there are none; how many calls they were told
      * of; and where an ObservedCall and an ObserverHandle have their slots. */
     _Atomic(PyObject *) observers;
@@ -411,7 +423,7 @@ static inline int carries(struct state *st, PyObject *value, uint64_t *raw) {
 /* Whether a type makes its values tensors, by what the table says of it, whatever their keys. */
 static inline bool is_tensors(uint32_t how, uint64_t keys) {
     return how == REGISTERED || how == BY_TORCH || how == HANDLED || how == BY_DEVICE ||
-           (how == BY_ATTRIBUTE && keys);
+           how == BY_SHARDING || (how == BY_ATTRIBUTE && keys);
 }
 
 /* Whether a value is a tensor, by its type where that tells: a result's keys count for nothing. */
@@ -591,6 +603,12 @@ PyObject *converted(struct state *st, const struct take *t, PyObject *value);
 /* The same for a result that does not fit as it is. */
 PyObject *taken_result(struct state *st, const struct take *t, PyObject *value);
 int fits_slow(struct state *st, const struct take *t, PyObject *value, uint64_t *raw);
+
+/* See `is_of_class` in take.c. */
+static inline bool was_accepted(const struct take *t, const PyTypeObject *type) {
+    uint32_t tag = atomic_load_explicit((_Atomic uint32_t *)&t->accepted, memory_order_relaxed);
+    return tag && tag == version_tag(type);
+}
 
 static inline bool is_composed(const struct take *t) {
     return t->kind == LIST || t->kind == DICT || t->kind == TUPLE;

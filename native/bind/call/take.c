@@ -18,15 +18,68 @@ static int is_number(struct state *st, PyObject *value, size_t slot) {
            carries(st, value, &ignored) == 0;
 }
 
+/* Whether a value's type alone decides that it is of an abstract base class: the value does not say
+ * itself of which class it is, and the metaclass looks at no more than that. */
+static bool decides_type(const struct state *st, const PyTypeObject *cls, PyTypeObject *type) {
+    return st->abstract == Py_TYPE(cls) && _PyType_Lookup(type, st->class_name) ==
+                                               _PyType_Lookup(&PyBaseObject_Type, st->class_name);
+}
+
+/* Whether a value is of a class, as isinstance() says; 0, perhaps with an error, when it is not or
+ * when Python has to find out. An abstract base class has a metaclass that knows more, and which may
+ * run code of users. It never takes back what it has said of a type, as long as the type does not
+ * change. So the take remembers the last type that the class has accepted. */
+static int is_of_class(struct state *st, const struct take *t, PyObject *value) {
+    PyTypeObject *cls = (PyTypeObject *)t->values, *type = Py_TYPE(value);
+    if (PyType_IsSubtype(type, cls)) return 1;
+    if (Py_IS_TYPE(cls, &PyType_Type)) return 0; /* a value may still say so of itself */
+    if (was_accepted(t, type)) return 1;
+    uint32_t tag = given_tag(st, type);
+    int is = PyObject_IsInstance(value, (PyObject *)cls);
+    if (is > 0 && decides_type(st, cls, type))
+        atomic_store_explicit((_Atomic uint32_t *)&t->accepted, tag, memory_order_relaxed);
+    if (is < 0) forget_own(st);
+    return is > 0;
+}
+
+static int is_literal(const struct take *t, PyObject *value) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(t->values); i++) {
+        PyObject *one = PyTuple_GET_ITEM(t->values, i);
+        if (value == one) return 1;
+        /* Types of Python: comparing them runs no code of users, and does not fail. */
+        bool is_plain = PyUnicode_CheckExact(one) || PyLong_CheckExact(one) || PyBytes_CheckExact(one);
+        if (is_plain && Py_IS_TYPE(value, Py_TYPE(one)) &&
+            PyObject_RichCompareBool(value, one, Py_EQ) > 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int fits_one(struct state *st, const struct take *t, PyObject *value) {
+    uint64_t ignored = 0;
+    for (Py_ssize_t i = 0; i < t->inners; i++) {
+        if (fits(st, &t->inner[i], value, &ignored)) return 1;
+        if (PyErr_Occurred()) return 0;
+    }
+    return 0;
+}
+
 int fits_slow(struct state *st, const struct take *t, PyObject *value, uint64_t *raw) {
     if (t->exact && t->exact != &PyUnicode_Type) return value == Py_None && t->none_fits;
-    if (value == Py_None) return t->none_fits || t->kind == ANYTHING;
+    if (value == Py_None && (t->none_fits || t->kind < CLASS))
+        return t->none_fits || t->kind == ANYTHING;
     switch (t->kind) {
+    case CLASS:
+        return is_of_class(st, t, value);
+    case ONE_OF:
+        return fits_one(st, t, value);
     case ANYTHING:
     case SOMETHING:
         return 1;
     case EXACT:
         return t->exact == &PyUnicode_Type && PyUnicode_Check(value);
+    case LITERAL:
+        return is_literal(t, value);
     case NUMBER:
         return PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value) ||
                is_number(st, value, offsetof(PyNumberMethods, nb_float));
