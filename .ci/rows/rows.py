@@ -189,7 +189,7 @@ def native(change: Change) -> Iterator[Row]:
 
 
 def counts() -> Iterator[Row]:
-    """The instructions of 28 operations, compared with those of the merge base. On main itself the
+    """The instructions of 30 operations, compared with those of the merge base. On main itself the
     base is the commit that this row found good last, if that was on this machine.
     """
     row = partial(Row, folder="counts", python="3.11")
@@ -288,19 +288,21 @@ def suite(version: str, sources: Path, change: Change) -> Iterator[Row]:
 
 
 def extras(sources: Path, change: Change) -> Iterator[Row]:
-    """What is there only with PyTorch, matplotlib or the tools that people have."""
+    """What is there only with PyTorch, jax, matplotlib or the tools that people have."""
     upper = ("authoring", "torch_compat", "workers", "cli")
     everyday = change.has("dispatch", "torch", "pytorch", *upper)
     row = partial(Row, folder="extras", python="3.11", everyday=everyday)
     yield row(
         "extras/install",
-        ".ci/environment 3.11 -r torch==2.13.0 -r expecttest -r matplotlib -r attrs -r pydantic"
-        " test",
+        ".ci/environment 3.11 -r torch==2.13.0 -r expecttest -r jax -r matplotlib -r attrs"
+        " -r pydantic test",
     )
     files = " ".join(
         str(file.relative_to(sources))
         for file in sorted((sources / "tests").rglob("test_*.py"))
-        if re.search("(PyTorch|matplotlib) is not installed|torch_store|a_store", file.read_text())
+        if re.search(
+            "(PyTorch|jax|matplotlib) is not installed|torch_store|a_store", file.read_text()
+        )
     )
     row = partial(row, needs=("extras/install",), counts="pytest", cores=2)
     yield row("extras/default", f"-n 3 -m 'not lint' {files}")

@@ -47,6 +47,7 @@ smartquotes = False  # texts are quoted as they are written: "" is no quotation 
 # names. Whatever else a docstring or a page refers to must be there.
 nitpick_ignore_regex = [
     ("py:class", r"F|Op|Ops|Types|Keys|Kind|Sizes?|Mode|Rules|Formula|Result|Operator|ModuleType"),
+    ("py:class", r"P|R|R_co|DeviceSwitch"),
     ("py:class", r"TypeKeys|FrameType|What|Classes|Given|Chooser|RegisteredKernel"),
     (
         "py:class",

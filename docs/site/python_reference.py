@@ -57,18 +57,20 @@ PAGES = {
                 "",
                 "Registry default_registry Registration register_or_verify is_main_interpreter "
                 "wait_for_def wait_for_impl wait_for_def_async wait_for_impl_async "
-                "agree agreeing choose choose_async DEFAULT_TIMEOUT initializer warm_up WarmUp "
+                "agree agreeing roll_call choose choose_async DEFAULT_TIMEOUT initializer warm_up "
+                "WarmUp "
                 "InterpreterPool BrokenInterpreterPool "
                 "create_interpreter ExecutionFailedError OWN_GIL "
                 "SafeObject ObjectHandle share hermetic seal "
-                "priority set_priority next_provider "
+                "priority set_priority next_provider call_all "
                 "python_module __version__",
             ),
             ("mdispatch.registry", "", "operator_of"),
             (
                 "mdispatch.choices",
-                "What the members have chosen, and the values on which they agree.",
-                "Choice made withdraw export load Agreement Asked agreements leave",
+                "The choices of the members, the values on which they agree, and their roll calls.",
+                "Choice made withdraw export load Agreement Asked agreements leave "
+                "RollCall roll_calls Verdict Group Member",
             ),
             ("mdispatch.fake", "", "require_python_modules"),
             (

@@ -157,7 +157,7 @@ def test_processes_of_one_pid_namespace_and_one_shm_are_one_registry(place: str)
     assert (first["role"], first["price"]) == ("register", 119.0)
     assert (same["role"], same["price"]) == ("verify", 119.0)
     assert other["class"] == "SchemaMismatchError"
-    assert "'float tax=0.16' here, 'float tax=0.19' there" in other["text"]
+    assert "the default of 'tax' is 0.16 here, 0.19 there" in other["text"]
     assert f"(pid {first['pid']})" in other["text"]
 
 

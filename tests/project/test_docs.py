@@ -32,6 +32,7 @@ ONLY_SHARED = {
     "calling-across": ("sub-interpreters", "NotSharedError: A sub-interpreter needs"),
     "calls": ("calls that C makes", 'assert scale.caller == "__main__"'),
     "coming-from-torchdeploy": ("sub-interpreters", "NotSharedError: A sub-interpreter needs"),
+    "everybody-has-the-same": ("others to agree with", "NotSharedWarning: this value is compared"),
     "python-layer": ("sub-interpreters", "NotSharedError: A sub-interpreter needs"),
     "teams": ("a team", "NotSharedError: Registry.elect needs"),
     "tutorial": ("sub-interpreters", "NotSharedError: A sub-interpreter needs"),

@@ -121,7 +121,9 @@ def _(stage: Stage) -> None:
 
 @case("InvalidArgumentError: nothing said of what is written to")
 def _(stage: Stage) -> None:
-    md.custom_op("shop::late")(kernel)  # type: ignore[call-overload]
+    def late(x: md.Tensor) -> None: ...
+
+    md.custom_op("shop::late", late, registry=stage.registry)
 
 
 @case("LibraryClosedError: a definition")
@@ -230,7 +232,7 @@ def _(stage: Stage) -> None:
         "import mdispatch as md\n"
         "ready, wait = os.pipe(), os.pipe()\n"
         "def register(*overloads):\n"
-        "    registry = md.Registry.elect('mixed', match='compatible')\n"
+        "    registry = md.Registry.elect('overloads-in-order', match='compatible')\n"
         "    lib = md.Library('shop', 'DEF', registry=registry, timeout=0)\n"
         "    for each in overloads:\n"
         "        lib.define(f'count{each} -> int')\n"
@@ -257,6 +259,24 @@ def _(stage: Stage) -> None:
         stage,
         "from mdispatch.keys import rename_privateuse_backend\n"
         "rename_privateuse_backend('PrivateUse1', 'cuda')\n",
+    )
+
+
+@case("SchemaSyntaxError: a class that nobody has registered")
+def _(stage: Stage) -> None:
+    stage.lib.define("late(torch.Tensor x, float by=2.5) -> Tensor")
+
+
+@case("ClassNotFoundError: a class that was to come later")
+def _(stage: Stage) -> None:
+    elsewhere(
+        stage,
+        "import mdispatch as md\n"
+        "md.define('shop::count', '(shop.Basket b) -> int', forward=True)\n"
+        "try:\n"
+        "    md.warm_up(())\n"
+        "except md.errors.WarmUpError as error:\n"
+        "    raise error.differences[0] from None\n",
     )
 
 
