@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GOOD = CACHE / "good"
 #: CI ends a run after 90 minutes without a word; this ends it before.
 DEADLINE = 4800
+#: How many lines the summary repeats of each red row.
+SHOWN = 40
 CORES = os.cpu_count() or 2
 #: Debian's packages that rows use, by the beginning of their names.
 DEBIAN = {
@@ -338,6 +340,11 @@ class Run:
             print(ledger.unrun(CACHE, self.work / "snapshot" / "tests"))
         for name in self.flaky.found:
             print(f"FLAKY: {name}")
+        for result in self.results.values():
+            # Who reads a long log, or only the end of it, finds here what to repair.
+            if not result.is_ok and result.word != "UNAVAILABLE":
+                print(f"---- the end of {result.row.name}, {result.word}")
+                print("\n".join(result.text.splitlines()[-SHOWN:]))
         if bad:
             print(f"{bad} of {len(self.asked)} rows FAILED")
             total.failed = max(total.failed, bad)
