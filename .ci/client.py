@@ -54,9 +54,9 @@ def run(folder: Path) -> None:
     assert seen == [("client::joined", md.DispatchKey.CPU, md.DispatchKeySet("CPU"))], seen
     definition: md.Registration = md.wait_for_def("client::joined", timeout=2.0)
     assert definition.body.startswith("client::joined(Tensor x"), definition
-    modes: tuple[md.DispatchMode | md.SafeObject, ...] = md.mode_stack()
+    modes: tuple[md.context.DispatchMode | md.SafeObject, ...] = md.context.mode_stack()
     assert modes == ()
-    assert md.excluded_keys() == md.DEFAULT_EXCLUDED
+    assert md.context.excluded_keys() == md.context.DEFAULT_EXCLUDED
     with InterpreterPool(1) as pool:
         assert pool.submit(len, "ab").result(timeout=60) == 2
     refused: md.MdispatchError | None = None

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import mdispatch as md
-from mdispatch import DispatchMode, ExcludeDispatchKeyGuard
+from mdispatch.context import DispatchMode, ExcludeDispatchKeyGuard
 
 from .job import Job
 

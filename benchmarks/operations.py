@@ -258,7 +258,7 @@ def _():
     import mdispatch as md
 
     f, keys = _operator("guarded(Tensor x) -> Tensor"), md.DispatchKeySet("AutogradCPU")
-    names = {"guard": md.ExcludeDispatchKeyGuard, "keys": keys, "f": f, "x": _array()}
+    names = {"guard": md.context.ExcludeDispatchKeyGuard, "keys": keys, "f": f, "x": _array()}
     return _unrolled("with guard(keys): f(x)", **names)
 
 
@@ -266,7 +266,7 @@ def _():
 def _():
     import mdispatch as md
 
-    class Mode(md.DispatchMode):
+    class Mode(md.context.DispatchMode):
         def __md_dispatch__(self, op, types, args, kwargs):
             return args[0]
 

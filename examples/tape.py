@@ -85,7 +85,7 @@ class Tape:
         self.persistent = persistent
         self._ones_like = ones_like
         self._zeros_like = zeros_like
-        self._guard = md.IncludeDispatchKeyGuard("AutogradFunctionality")
+        self._guard = md.context.IncludeDispatchKeyGuard("AutogradFunctionality")
         self._stopped = 0
         self._opened = False
         self._lock = threading.RLock()

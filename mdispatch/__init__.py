@@ -118,23 +118,8 @@ _POINTS = {
 _LATE = {
     # The core.
     "dispatch.annotations": "Tensor",
-    "dispatch.context.guards": (
-        "AutoDispatchBelowADInplaceOrView AutoDispatchBelowAutograd DEFAULT_EXCLUDED "
-        "DEFAULT_INCLUDED ExcludeDispatchKeyGuard ForceDispatchKeyGuard IncludeDispatchKeyGuard "
-        "PreserveDispatchKeyGuard SetExcludeDispatchKeyGuard enable_python_dispatcher "
-        "excluded_keys included_keys set_excluded set_included"
-    ),
     "dispatch.context.hermetic": "SafeObject hermetic",
-    "dispatch.context.modes": (
-        "DispatchMode DispatchModeKey current_mode disable_md_dispatch is_md_dispatch_enabled "
-        "keys_on_entry mode_stack pop_mode pop_pre_dispatch_mode pre_dispatch_modes push_mode "
-        "push_pre_dispatch_mode restore_keys_on_entry"
-    ),
     "dispatch.context.observers": "ObservedCall observe_calls",
-    "dispatch.context.transforms": (
-        "FunctionalMode FunctionalizeContext Transform TransformType are_transforms_active "
-        "transform_stack"
-    ),
     "dispatch.context.values": "is_tensor key_set_of register_type",
     "dispatch.higher_order": "HigherOrderOperator find_higher_order higher_order_names",
     "dispatch.kernels": "fallthrough_kernel",
@@ -183,7 +168,9 @@ _LATE = {
     "workers.warm_up": "WarmUp warm_up",
 }
 # The public modules that the names above do not come from by themselves.
-_MODULES = "choices cluster config fake keys pool registry schema telemetry torch torch_compat"
+_MODULES = (
+    "choices cluster config context fake keys pool registry schema telemetry torch torch_compat"
+)
 seam.homes.update(_POINTS)
 
 # Calls may load these, so they are there before the first fork: see forking.py.
@@ -242,4 +229,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_public_names()})
+    modules = [name for name in _MODULES.split() if _is_here(name)]
+    return sorted([name for name in globals() if name[:2] == "__"] + _public_names() + modules)

@@ -15,7 +15,12 @@ from pathlib import Path
 UPPER = "authoring"
 #: The folders of the tests of packages and modules, where they have another name. A folder
 #: tests/torch would be what `import torch` finds where PyTorch is not installed.
-FOLDERS = {"torch": "pytorch", "fake": "authoring", "telemetry": "workers"}
+FOLDERS = {
+    "context": "dispatch",
+    "torch": "pytorch",
+    "fake": "authoring",
+    "telemetry": "workers",
+}
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,12 @@ PAGES = {
                 "mdispatch",
                 "",
                 "DispatchKey DispatchKeySet rename_privateuse_backend Tensor key_set_of "
-                "is_tensor register_type IncludeDispatchKeyGuard ExcludeDispatchKeyGuard "
+                "is_tensor register_type",
+            ),
+            (
+                "mdispatch.context",
+                "The keys that a thread includes and excludes.",
+                "IncludeDispatchKeyGuard ExcludeDispatchKeyGuard "
                 "ForceDispatchKeyGuard AutoDispatchBelowAutograd "
                 "AutoDispatchBelowADInplaceOrView PreserveDispatchKeyGuard "
                 "SetExcludeDispatchKeyGuard enable_python_dispatcher included_keys "
@@ -115,7 +120,7 @@ PAGES = {
         "Modes and transforms",
         [
             (
-                "mdispatch",
+                "mdispatch.context",
                 "",
                 "DispatchMode DispatchModeKey disable_md_dispatch is_md_dispatch_enabled "
                 "push_mode pop_mode current_mode mode_stack keys_on_entry "
@@ -208,9 +213,9 @@ VALUES = {
     "the bit.",
     "mdispatch.keys.BACKEND_BITS": "The bits of a set that stand for backends; those above stand "
     "for functionalities.",
-    "mdispatch.DEFAULT_INCLUDED": "What a thread includes to begin with. (c10: "
+    "mdispatch.context.DEFAULT_INCLUDED": "What a thread includes to begin with. (c10: "
     "default_included_set)",
-    "mdispatch.DEFAULT_EXCLUDED": "What a thread excludes to begin with. (c10: "
+    "mdispatch.context.DEFAULT_EXCLUDED": "What a thread excludes to begin with. (c10: "
     "default_excluded_set)",
     "mdispatch.torch_compat._additional_keys_to_prop_for_wrapper_tensors": "The keys that a "
     "wrapper takes over from what it wraps.",

@@ -219,7 +219,7 @@ def _keys_of(tensor: object) -> keys.DispatchKeySet:
 
 
 def _are_functorch_transforms_active() -> bool:
-    """Whether this thread has transforms: see mdispatch.Transform."""
+    """Whether this thread has transforms: see mdispatch.context.Transform."""
     return are_transforms_active()
 
 

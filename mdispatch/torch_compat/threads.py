@@ -130,7 +130,7 @@ class _Theirs(guards._Guard):
 
 
 class _ExcludeDispatchKeyGuard(_Theirs, guards.ExcludeDispatchKeyGuard):
-    """See mdispatch.ExcludeDispatchKeyGuard."""
+    """See mdispatch.context.ExcludeDispatchKeyGuard."""
 
     __slots__ = ()
 
@@ -141,7 +141,7 @@ class _ExcludeDispatchKeyGuard(_Theirs, guards.ExcludeDispatchKeyGuard):
 
 
 class _IncludeDispatchKeyGuard(_Theirs, guards.IncludeDispatchKeyGuard):
-    """See mdispatch.IncludeDispatchKeyGuard."""
+    """See mdispatch.context.IncludeDispatchKeyGuard."""
 
     __slots__ = ()
 
@@ -152,19 +152,19 @@ class _IncludeDispatchKeyGuard(_Theirs, guards.IncludeDispatchKeyGuard):
 
 
 class _ForceDispatchKeyGuard(_Theirs, guards.ForceDispatchKeyGuard):
-    """See mdispatch.ForceDispatchKeyGuard."""
+    """See mdispatch.context.ForceDispatchKeyGuard."""
 
     __slots__ = ()
 
 
 class _PreserveDispatchKeyGuard(_Theirs, guards.PreserveDispatchKeyGuard):
-    """See mdispatch.PreserveDispatchKeyGuard."""
+    """See mdispatch.context.PreserveDispatchKeyGuard."""
 
     __slots__ = ()
 
 
 class _SetExcludeDispatchKeyGuard(_Theirs, guards.SetExcludeDispatchKeyGuard):
-    """See mdispatch.SetExcludeDispatchKeyGuard."""
+    """See mdispatch.context.SetExcludeDispatchKeyGuard."""
 
     __slots__ = ()
 
@@ -183,13 +183,13 @@ class _AtOnce(_Theirs):
 
 
 class _AutoDispatchBelowAutograd(_AtOnce, guards.AutoDispatchBelowAutograd):
-    """See mdispatch.AutoDispatchBelowAutograd."""
+    """See mdispatch.context.AutoDispatchBelowAutograd."""
 
     __slots__ = ()
 
 
 class _AutoDispatchBelowADInplaceOrView(_Theirs, guards.AutoDispatchBelowADInplaceOrView):
-    """See mdispatch.AutoDispatchBelowADInplaceOrView."""
+    """See mdispatch.context.AutoDispatchBelowADInplaceOrView."""
 
     __slots__ = ()
 
@@ -199,7 +199,7 @@ class _AutoDispatchBelowADInplaceOrView(_Theirs, guards.AutoDispatchBelowADInpla
 
 class _TorchDispatchModeKey(Enum):
     """The kinds of infrastructure modes. A function that takes one also takes its name, a
-    mdispatch.DispatchModeKey.
+    mdispatch.context.DispatchModeKey.
     """
 
     FAKE = 0
@@ -290,13 +290,17 @@ def _unset_dispatch_mode(mode_key: Kind) -> Mode | None:
 
 
 class _DisableTorchDispatch(_AtOnce, modes.DisabledGuard):
-    """See mdispatch.disable_md_dispatch. In effect from its construction on, as in PyTorch."""
+    """See mdispatch.context.disable_md_dispatch. In effect from its construction on, as in
+    PyTorch.
+    """
 
     __slots__ = ()
 
 
 class _EnablePythonDispatcher(_AtOnce, guards.IncludeDispatchKeyGuard):
-    """See mdispatch.enable_python_dispatcher. In effect from its construction on, as in PyTorch."""
+    """See mdispatch.context.enable_python_dispatcher. In effect from its construction on, as in
+    PyTorch.
+    """
 
     __slots__ = ()
 

@@ -423,19 +423,19 @@ class Refusing(Exception):
 def test_the_key_set_and_the_threads_keys_go_with_the_call():
     got = shop(
         """
-from mdispatch import excluded_keys, included_keys
+from mdispatch.context import excluded_keys, included_keys
 @served("last(Tensor x, int n) -> str", key="AutogradCPU", with_keyset=True)
 def look(keys, x, n):
     return f"{[key.name for key in keys]} {included_keys().raw} {excluded_keys().raw} {n}"
 before = included_keys().raw, excluded_keys().raw
 worker = begin('''
-from mdispatch import excluded_keys, included_keys
+from mdispatch.context import excluded_keys, included_keys
 class Buffer(bytearray):
     __dispatch_keys__ = md.DispatchKeySet("CPU", "AutogradCPU")
 sets, saw = [], []
 with md.routing("shop"):
     for n, key in enumerate(("Tracer", "Functionalize")):
-        with md.ExcludeDispatchKeyGuard(key):
+        with md.context.ExcludeDispatchKeyGuard(key):
             sets.append(f"{included_keys().raw} {excluded_keys().raw} {n}")
             saw.append(md.ops.shop.last(Buffer(b"x"), n))
 report(sets=sets, saw=saw)

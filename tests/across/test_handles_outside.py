@@ -188,12 +188,12 @@ done(**told)
 def test_a_mode_of_another_process_is_asked_there():
     got = home(
         """
-class Twice(md.DispatchMode):
+class Twice(md.context.DispatchMode):
     def __md_dispatch__(self, op, types, args=(), kwargs=None):
         return 2 * op(*args, **kwargs)
 served("size(str word) -> int")(len)
 worker = begin('''
-from mdispatch import pop_mode, push_mode
+from mdispatch.context import pop_mode, push_mode
 mode = got()
 push_mode(mode)
 answer = md.ops.shop.size("four")

@@ -352,20 +352,20 @@ done(seen=seen, **got)
 def test_the_key_set_and_the_threads_keys_go_with_the_call(kind):
     got = shop(
         """
-from mdispatch import excluded_keys, included_keys
+from mdispatch.context import excluded_keys, included_keys
 @served("look(Tensor x, int n) -> str", key="AutogradCPU", with_keyset=True)
 def look(keys, x, n):
     return f"{[key.name for key in keys]} {included_keys().raw} {excluded_keys().raw} {n}"
 before = included_keys().raw, excluded_keys().raw
 [got] = runs('''
 import mdispatch as md
-from mdispatch import excluded_keys, included_keys
+from mdispatch.context import excluded_keys, included_keys
 class Buffer(bytearray):
     __dispatch_keys__ = md.DispatchKeySet("CPU", "AutogradCPU")
 sets, saw = [], []
 with md.routing("shop"):
     for guards in range(3):
-        with md.ExcludeDispatchKeyGuard("AutogradCUDA" if guards == 2 else "AutogradOther"):
+        with md.context.ExcludeDispatchKeyGuard("AutogradCUDA" if guards == 2 else "AutogradOther"):
             sets.append(f"{included_keys().raw} {excluded_keys().raw}")
             try:
                 saw.append(md.ops.shop.look(Buffer(b"x"), guards))

@@ -489,7 +489,7 @@ def test_a_mode_that_belongs_elsewhere_is_asked_there(kind):
         """
 md.define("shop::half", "(int n, *, int more=0) -> int")
 md.impl("shop::half", "default", lambda n, more: n // 2 + more)
-class Mode(md.DispatchMode):
+class Mode(md.context.DispatchMode):
     def __md_dispatch__(self, op, types, args=(), kwargs=None):
         asked.append([op.name, list(args), kwargs, threading.get_ident(), interpreter_id])
         if args[0] == 1:
@@ -501,7 +501,7 @@ from mdispatch.facts import interpreter_id
 asked, mode, box = [], Mode(), Box()
 [got] = runs(arrives(pickle.dumps(md.share(mode)), '''
 import threading
-from mdispatch import mode_stack, pop_mode, push_mode
+from mdispatch.context import mode_stack, pop_mode, push_mode
 f = md.ops.shop.half
 push_mode(handle)
 told = dict(answer=f(8, more=1), declined=outcome(f, 1), raised=outcome(f, 2),

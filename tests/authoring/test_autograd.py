@@ -672,13 +672,13 @@ def test_an_error_of_the_kernel_leaves_this_thread_s_keys_as_they_were(registry,
         raise ZeroDivisionError
 
     f = define(lib, "f(Tensor x) -> Tensor", kernel, lambda ctx, g: g)
-    before = md.included_keys(), md.excluded_keys()
+    before = md.context.included_keys(), md.context.excluded_keys()
     for watched in ((), (X,)):
         with Tape() as tape:
             tape.watch(*watched)
             with pytest.raises(ZeroDivisionError):
                 f(X)
-    assert (md.included_keys(), md.excluded_keys()) == before
+    assert (md.context.included_keys(), md.context.excluded_keys()) == before
 
 
 # --- in four places -------------------------------------------------------------------------------

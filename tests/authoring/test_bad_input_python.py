@@ -25,7 +25,7 @@ BOOLS = {"True", "False"}
 NOTHING = {"empty list", "dict", "empty"}
 
 
-class Mode(md.DispatchMode):
+class Mode(md.context.DispatchMode):
     def __md_dispatch__(self, op, types, args, kwargs):
         return op(*args, **kwargs)
 
@@ -324,7 +324,7 @@ SLOTS = {
         {"None"},
     ),
     "transform_type": (
-        lambda r, v, **o: enter(with_kind(v, md.Transform, "transform_type")),
+        lambda r, v, **o: enter(with_kind(v, md.context.Transform, "transform_type")),
         {"None"},
     ),
     "observe_calls(before)": (lambda r, v, **o: md.observe_calls(v), CALLABLES),

@@ -555,16 +555,9 @@ def test_a_scoped_library_has_the_kinds_and_the_key_of_any(registry, f):
 # --- everywhere -----------------------------------------------------------------------------------
 
 MODULE = """
-    from mdispatch import (
-        DispatchMode,
-        define,
-        get_kernel,
-        impl,
-        register_autocast,
-        register_dispatch_rule,
-        register_kernel,
-        register_vmap,
-    )
+    from mdispatch import define, get_kernel, impl, register_autocast, register_dispatch_rule
+    from mdispatch import register_kernel, register_vmap
+    from mdispatch.context import DispatchMode
 
     class Value:
         def __init__(self, *keys, dtype="float32"):
@@ -589,7 +582,7 @@ MODULE = """
 BODY = """
     import feature
     import mdispatch as md
-    from mdispatch import SetExcludeDispatchKeyGuard
+    from mdispatch.context import SetExcludeDispatchKeyGuard
     f, Value = md.ops.feature.f, feature.Value
     result = {"calls": [f(Value(key)) for key in ("CPU", "CUDA", "XPU")]}
     result["calls"].append(f(Value("CPU", "FuncTorchBatched")))

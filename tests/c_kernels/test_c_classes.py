@@ -295,7 +295,7 @@ index = md.ops.shop.make()
 md.impl("shop::Index.add", "Tracer", lambda self, n: -n)
 md.define("shop::sum_up", "(shop.Index[] all) -> int")
 md.impl("shop::sum_up", "default", lambda all: sum(each.total() for each in all))
-with md.IncludeDispatchKeyGuard("Tracer"):
+with md.context.IncludeDispatchKeyGuard("Tracer"):
     traced = index.add(4)
 index.add(2)
 done(traced=traced, sum=md.ops.shop.sum_up([index, index.same()]),

@@ -268,7 +268,7 @@ def outcome(call, *args):
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 forward, released = shop.forward.default, shop.forward.released
-with md.IncludeDispatchKeyGuard("Tracer"):
+with md.context.IncludeDispatchKeyGuard("Tracer"):
     guarded = [forward("shop::which", [1]), released("shop::which", [1])]
 told = dict(
     values=[forward("shop::scale", [each]) for each in (3, "ab", b"c", [1, None], 2.5)],

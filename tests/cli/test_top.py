@@ -342,9 +342,10 @@ def test_q_ends_it_and_the_terminal_is_as_it_was(name: str) -> None:
 
 def test_keys_filter_and_sort(name: str) -> None:
     names = [f"{name}-a", f"{name}-b"]
+    waited = f"of{os.getpid()}"  # other tests' registries are shown, too, and wait for others
     with main_of(names[0]), main_of(names[1]) as other, worker_of(names[1]) as worker:
         other.do("for i in range(40): lib.define(f'more{i}() -> ()')")
-        worker.do("wait(md.wait_for_impl, 'shop::scale', 'CUDA', 100)")
+        worker.do(f"wait(md.wait_for_impl, 'shop::{waited}', 'CUDA', 100)")
         with Terminal(100, 24) as terminal:
             terminal.press(f"/{name.upper()}\r")
             lines = terminal.until_frame(lambda lines: f"filter ({name.upper()})" in lines[-1])
@@ -354,10 +355,10 @@ def test_keys_filter_and_sort(name: str) -> None:
                 lines = terminal.until_frame(lambda lines, to=order: f"s sort: {to}" in lines[-1])
                 if order != "changes":
                     assert places_of(lines, names) == [6, 4], lines  # a line for who waits
-            terminal.press("/" + "\x7f" * len(name) + "CUDX\x7fA\r")
-            lines = terminal.until_frame(lambda lines: "filter (CUDA)" in lines[-1])
+            terminal.press("/" + "\x7f" * len(name) + f"{waited.upper()}X\x7f\r")
+            lines = terminal.until_frame(lambda lines: f"filter ({waited.upper()})" in lines[-1])
             assert places_of(lines, names) == [-1, 4]
-            terminal.press("/" + "\b" * 4 + f"{worker.pid}\r")
+            terminal.press("/" + "\b" * len(waited) + f"{worker.pid}\r")
             terminal.until_frame(lambda lines: places_of(lines, names) == [-1, 4])
             terminal.press("/no such thing\r")
             terminal.until_frame(lambda lines: places_of(lines, names) == [-1, -1])

@@ -337,7 +337,7 @@ def test_a_kernel_of_a_backend_hides_the_composite_gradients_only_where_it_fits(
     lib.impl("f", says("CPU A"), "CPU", types=A)
     f = registry.ops.s.f.default
     keys = md.DispatchKeySet("CPU", "AutogradCPU")
-    with md.IncludeDispatchKeyGuard("AutogradCPU"):
+    with md.context.IncludeDispatchKeyGuard("AutogradCPU"):
         assert runs(lambda: f(A())) == "CPU A"  # AutogradCPU falls through
         assert runs(lambda: f(Z())) == "implicit"
     assert runs(lambda: f.redispatch(keys, Z())) == "implicit"
@@ -350,7 +350,7 @@ def test_a_fallthrough_may_be_for_types(registry, lib):
     lib.impl("f", says("autograd"), "AutogradCPU")
     lib.impl("f", md.fallthrough_kernel, "AutogradCPU", types=B)
     f = registry.ops.s.f
-    with md.IncludeDispatchKeyGuard("AutogradCPU"):
+    with md.context.IncludeDispatchKeyGuard("AutogradCPU"):
         assert runs(lambda: f(A())) == "autograd"
         assert runs(lambda: f(B())) == "CPU"
 
@@ -397,14 +397,14 @@ def test_a_kernel_that_takes_its_key_set_goes_on_by_type(registry, lib):
     lib.impl("f", says("A"), "CPU", types=A)
     lib.impl("f", says("B"), "CPU", types=B)
     lib.impl("f", says("any"), "CPU")
-    with md.IncludeDispatchKeyGuard("AutogradCPU"):
+    with md.context.IncludeDispatchKeyGuard("AutogradCPU"):
         assert runs(lambda: f(B())) == "autograd, B"
         assert runs(lambda: f(Z())) == "any"
 
 
 def test_a_python_kernel_comes_before_the_types(registry, lib, f):
     f.py_impl("CPU")(says("python"))
-    with md.enable_python_dispatcher():
+    with md.context.enable_python_dispatcher():
         assert runs(lambda: f(B())) == "python"
     assert runs(lambda: f(B())) == "B"
 

@@ -9,13 +9,13 @@ import threading
 import pytest
 
 import mdispatch as md
-from mdispatch import (
+from mdispatch import errors
+from mdispatch.context import (
     AutoDispatchBelowAutograd,
     DispatchMode,
     ExcludeDispatchKeyGuard,
     ForceDispatchKeyGuard,
     IncludeDispatchKeyGuard,
-    errors,
 )
 from mdispatch.dispatch.context import modes
 from mdispatch.dispatch.context.guards import DEFAULT_EXCLUDED, DEFAULT_INCLUDED

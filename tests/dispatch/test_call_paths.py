@@ -20,13 +20,13 @@ from both_ways import both, frames, same
 from both_ways import outcome as outcome_of
 
 import mdispatch as md
-from mdispatch import (
+from mdispatch import errors
+from mdispatch.context import (
     AutoDispatchBelowAutograd,
     DispatchMode,
     DispatchModeKey,
     ForceDispatchKeyGuard,
     disable_md_dispatch,
-    errors,
     excluded_keys,
     included_keys,
     keys_on_entry,
@@ -476,10 +476,10 @@ def both_of(first, second):
 
 
 GUARDS = (
-    lambda: md.ExcludeDispatchKeyGuard("AutogradCPU"),
-    lambda: md.IncludeDispatchKeyGuard("XLA"),
-    lambda: md.ExcludeDispatchKeyGuard("CUDA"),
-    lambda: md.IncludeDispatchKeyGuard("PythonDispatcher"),
+    lambda: md.context.ExcludeDispatchKeyGuard("AutogradCPU"),
+    lambda: md.context.IncludeDispatchKeyGuard("XLA"),
+    lambda: md.context.ExcludeDispatchKeyGuard("CUDA"),
+    lambda: md.context.IncludeDispatchKeyGuard("PythonDispatcher"),
     AutoDispatchBelowAutograd,
     lambda: ForceDispatchKeyGuard(("AutogradCPU", "BackendSelect"), ()),
     disable_md_dispatch,
@@ -490,7 +490,7 @@ GUARDS = (
     lambda: both_of(Answers, CallsOn),
     lambda: both_of(CallsOn, Fake),
     lambda: both_of(CallsFromTheTop, DeclinesAll),
-    lambda: both_of(CallsOn, lambda: md.ExcludeDispatchKeyGuard("PythonTLSSnapshot")),
+    lambda: both_of(CallsOn, lambda: md.context.ExcludeDispatchKeyGuard("PythonTLSSnapshot")),
     lambda: both_of(CallsOn, disable_md_dispatch),
     lambda: md.observe_calls(before=lambda call: TOLD.append(repr(call.key_set))),
     lambda: both_of(CallsOn, lambda: md.observe_calls(after=lambda call: TOLD.append(call.how))),
@@ -722,7 +722,7 @@ def test_guards_of_this_thread_count_and_those_of_others_do_not(registry, lib):
     found = []
 
     def other():
-        with md.IncludeDispatchKeyGuard("XLA"):
+        with md.context.IncludeDispatchKeyGuard("XLA"):
             found.append(g(Array()))
             inside.set()
             over.wait()
@@ -771,7 +771,7 @@ def test_names_without_end_are_asked_about_in_many_threads(lib, registry):
 @pytest.mark.dear
 def test_a_thread_that_ends_with_changed_sets_is_counted_no_more(f):
     before = _call.contexts()
-    thread = threading.Thread(target=lambda: md.set_included("XLA", True))
+    thread = threading.Thread(target=lambda: md.context.set_included("XLA", True))
     thread.start()
     thread.join()
     gc.collect()

@@ -75,7 +75,10 @@ def test_calls_heed_the_threads_sets_and_redispatches_do_not(define):
     for name, way in ways.items():
         heeds = name.startswith("call")
         assert way("CPU", "AutocastCPU") == ("CPU" if heeds else "AutocastCPU")
-        with md.IncludeDispatchKeyGuard("Negative"), md.ExcludeDispatchKeyGuard("Conjugate"):
+        with (
+            md.context.IncludeDispatchKeyGuard("Negative"),
+            md.context.ExcludeDispatchKeyGuard("Conjugate"),
+        ):
             assert way("CPU") == ("Negative" if heeds else "CPU")
             assert way("CPU", "Conjugate") == ("Negative" if heeds else "Conjugate")
 
@@ -97,7 +100,7 @@ def test_calls_pass_by_what_falls_through_and_redispatches_stop_there(define, li
 def test_a_key_that_is_included_falls_through_too(define, lib):
     f = define("Tensor x", "CPU")
     lib.impl("f", md.fallthrough_kernel, "Negative")
-    with md.IncludeDispatchKeyGuard("Negative"):
+    with md.context.IncludeDispatchKeyGuard("Negative"):
         assert f(CPU) == f.call_with_keyset(Keys("CPU"), CUDA) == "CPU"
 
 
@@ -136,7 +139,7 @@ def test_what_is_no_key_set_is_refused_by_name(define, way, keys):
 
 def test_by_key_the_kernel_at_exactly_that_key_runs_whatever_the_thread_excludes(define):
     f = define("Tensor x", "CPU", "CUDA", "BackendSelect")
-    with md.ForceDispatchKeyGuard("Negative", ("CPU", "BackendSelect")):
+    with md.context.ForceDispatchKeyGuard("Negative", ("CPU", "BackendSelect")):
         for key in ("CPU", "CUDA", "BackendSelect", md.DispatchKey.CUDA):
             assert f.call_for_dispatch_key(key, GRAD) == str(key)
 
@@ -191,7 +194,7 @@ def test_a_kernel_gets_the_key_set_that_was_dispatched_on(define, lib):
     lib.impl("f", md.fallthrough_kernel, "Conjugate")
     value = Array("CPU", "AutogradCPU", "Conjugate", "AutocastCPU")
     assert f(value) == Keys("CPU", "AutogradCPU")
-    with md.IncludeDispatchKeyGuard("Negative"), AutoDispatchBelowAutograd():
+    with md.context.IncludeDispatchKeyGuard("Negative"), AutoDispatchBelowAutograd():
         assert f(value) == f.call_with_keyset(Keys("CPU"), value) == Keys("CPU", "Negative")
     assert f.redispatch(Keys("AutogradCPU"), value) == Keys("AutogradCPU")
     assert f.call_for_dispatch_key("CPU", value) == Keys("CPU")
@@ -276,7 +279,7 @@ def test_an_operator_that_makes_tensors_selects_its_backend(define, lib, registr
     assert f(1, device="cuda") == "selected CUDA"
     assert f.call_with_keyset(Keys("CPU"), 1, device="cuda") == "selected CUDA"
     assert boxed(f, 1, "cpu") == "selected CPU"
-    with md.ExcludeDispatchKeyGuard("BackendSelect"):
+    with md.context.ExcludeDispatchKeyGuard("BackendSelect"):
         with pytest.raises(errors.MissingKernelError) as caught:
             f(1, device="cpu")
         assert caught.value.key == "Undefined"
@@ -287,7 +290,7 @@ def test_what_carries_no_key_leaves_the_choice_to_the_thread(define):
     f = define("Tensor? x, Tensor[] xs, Tensor?[] ys", "CPU", "CompositeExplicitAutograd")
     for arguments in ((None, [], []), (None, (), [None, None])):
         assert f(*arguments) == "CompositeExplicitAutograd"
-        with md.IncludeDispatchKeyGuard("CPU"):
+        with md.context.IncludeDispatchKeyGuard("CPU"):
             assert f(*arguments) == "CPU"
 
 

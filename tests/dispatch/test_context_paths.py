@@ -11,12 +11,12 @@ import threading
 import pytest
 
 import mdispatch as md
-from mdispatch import (
+from mdispatch import errors
+from mdispatch.context import (
     AutoDispatchBelowAutograd,
     DispatchMode,
     ExcludeDispatchKeyGuard,
     IncludeDispatchKeyGuard,
-    errors,
     excluded_keys,
     included_keys,
 )

@@ -324,11 +324,11 @@ def test_an_explanation_counts_with_the_sets_of_the_thread_that_asks(registry, l
     lib.impl("f", kernel("graded"), "Autograd")
     keys = ("CPU", "AutogradCPU")
     assert registry.why("s::f", keys).row.kernel == "ops.graded"
-    with md.ExcludeDispatchKeyGuard("AutogradCPU"):
+    with md.context.ExcludeDispatchKeyGuard("AutogradCPU"):
         found = registry.why("s::f", keys)
         assert found.row.kernel == "ops.cpu"
         assert md.DispatchKey.AutogradCPU in found.taken
-    with md.IncludeDispatchKeyGuard("AutogradCPU"):
+    with md.context.IncludeDispatchKeyGuard("AutogradCPU"):
         found = registry.why("s::f", "CPU")
         assert found.row.kernel == "ops.graded"
         assert md.DispatchKey.AutogradCPU in found.added

@@ -425,12 +425,15 @@ def test_what_guards_cost_all_threads_ends_with_them():
     from mdispatch.facts.native._call import contexts
 
     def leaves_one_open():
-        guards.append(md.ExcludeDispatchKeyGuard("AutogradCPU"))
+        guards.append(md.context.ExcludeDispatchKeyGuard("AutogradCPU"))
         guards[-1].__enter__()
 
     guards: list[object] = []
     before = contexts()
-    with md.ExcludeDispatchKeyGuard("AutogradCPU"), md.IncludeDispatchKeyGuard("Python"):
+    with (
+        md.context.ExcludeDispatchKeyGuard("AutogradCPU"),
+        md.context.IncludeDispatchKeyGuard("Python"),
+    ):
         assert contexts() == before + 1
     assert contexts() == before
     thread = threading.Thread(target=leaves_one_open)

@@ -230,20 +230,20 @@ def test_an_interpreter_on_the_same_thread_has_sets_of_its_own(kind):
         """
         kind, = args
         def seen():
-            both = md.excluded_keys(), md.included_keys()
+            both = md.context.excluded_keys(), md.context.included_keys()
             return [[key.name for key in keys] for keys in both]
         inner = md.create_interpreter(own_gil=kind == "own-gil")
         read, write = os.pipe()
         text = '''
         import os, sys
         sys.path[:] = %r
-        from mdispatch import ForceDispatchKeyGuard, excluded_keys, included_keys
+        from mdispatch.context import ForceDispatchKeyGuard, excluded_keys, included_keys
         def tell():
             names = [key.name for keys in (excluded_keys(), included_keys()) for key in keys]
             os.write(%d, (" ".join(names) + ";").encode())
         ''' % (sys.path, write)
         defaults = seen()
-        with md.ForceDispatchKeyGuard("Python", "Negative"):
+        with md.context.ForceDispatchKeyGuard("Python", "Negative"):
             inner.exec(textwrap.dedent(text) + "tell()")
             inner.exec("held = ForceDispatchKeyGuard('Conjugate', ()).__enter__(); tell()")
             between = seen()
@@ -267,7 +267,7 @@ def test_a_fork_inside_a_guard_is_inside_it_whoever_held_its_lock():
         import threading
         from mdispatch.facts.native import guards_py
         read, write = os.pipe()
-        with md.ExcludeDispatchKeyGuard("Python") as guard:
+        with md.context.ExcludeDispatchKeyGuard("Python") as guard:
             lock = guards_py._own().lock
             taken, go = threading.Event(), threading.Event()
             def hold():
@@ -282,9 +282,9 @@ def test_a_fork_inside_a_guard_is_inside_it_whoever_held_its_lock():
             child = os.fork()
             if child == 0:
                 signal.alarm(int(limit(30)))
-                inside = "Python" in md.excluded_keys()
+                inside = "Python" in md.context.excluded_keys()
                 guard.__exit__()
-                os.write(write, repr([inside, "Python" in md.excluded_keys()]).encode())
+                os.write(write, repr([inside, "Python" in md.context.excluded_keys()]).encode())
                 os._exit(0)
             go.set()
             holder.join()

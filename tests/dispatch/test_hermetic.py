@@ -464,7 +464,8 @@ def test_it_serves_in_every_place(place, tmp_path):
     import pickle
     import feature
     import mdispatch as md
-    from mdispatch import errors, excluded_keys, included_keys
+    from mdispatch import errors
+    from mdispatch.context import excluded_keys, included_keys
     from mdispatch.dispatch.context.hermetic import SafeObject, hermetic, is_hermetic
     f, value = md.ops.hermetic_here.f, feature.Value()
     before = (included_keys(), excluded_keys())

@@ -691,7 +691,8 @@ def test_a_thread_has_modes_of_its_own(op):
 # --- four places ----------------------------------------------------------------------------------
 
 MODULE = """
-from mdispatch import DispatchMode, HigherOrderOperator
+from mdispatch import HigherOrderOperator
+from mdispatch.context import DispatchMode
 
 class Array:
     __dispatch_keys__ = "CPU", "AutogradCPU"
@@ -708,7 +709,8 @@ select.py_impl(Trace)(lambda mode, *args: ("trace", select(*args)))
 BODY = """
 import importlib, pickle
 import feature
-from mdispatch import HigherOrderOperator, errors, find_higher_order, mode_stack
+from mdispatch import HigherOrderOperator, errors, find_higher_order
+from mdispatch.context import mode_stack
 
 x = feature.Array()
 with feature.Trace(), feature.Trace():
@@ -739,7 +741,8 @@ def test_each_interpreter_has_its_own(place, tmp_path):
 
 
 FOREIGN = """
-from mdispatch import DispatchMode, HigherOrderOperator
+from mdispatch import HigherOrderOperator
+from mdispatch.context import DispatchMode
 
 class Array:
     __dispatch_keys__ = "CPU"
@@ -769,12 +772,12 @@ def refusal(call):
         return error.operator, error.home != error.here, list(ran)
 
 result = {}
-with md.IncludeDispatchKeyGuard("Tracer"):  # above the key Python
+with md.context.IncludeDispatchKeyGuard("Tracer"):  # above the key Python
     result["argument"] = refusal(lambda: op(len, [{"a": held["array"]}]))
     result["function"] = refusal(lambda: op(held["function"], Array()))
-    md.push_mode(held["mode"])
+    md.context.push_mode(held["mode"])
     result["mode"] = refusal(lambda: op(Array()))
-    md.pop_mode()
+    md.context.pop_mode()
     op.py_impl(Mode)(held["rule"])
     with Mode():
         result["rule"] = refusal(lambda: op(Array()))

@@ -530,13 +530,13 @@ def test_restored_keys_are_those_of_the_entry_whatever_is_included_or_excluded_i
     class Again(DispatchMode):
         def __md_dispatch__(self, op, types, args, kwargs):
             before = guards.included_keys(), guards.excluded_keys()
-            for around in (md.ExcludeDispatchKeyGuard, md.IncludeDispatchKeyGuard):
+            for around in (md.context.ExcludeDispatchKeyGuard, md.context.IncludeDispatchKeyGuard):
                 with around(without_modes), modes.restore_keys_on_entry():
                     seen.append((guards.included_keys(), guards.excluded_keys()))
             assert (guards.included_keys(), guards.excluded_keys()) == before
 
     seen = []
-    with md.ExcludeDispatchKeyGuard("Negative"), Again():
+    with md.context.ExcludeDispatchKeyGuard("Negative"), Again():
         entry = guards.included_keys() - modes.PYTHON, guards.excluded_keys()
         registry.ops.m.f(X)
     assert [(included - modes.PYTHON, excluded) for included, excluded in seen] == [entry] * 2
@@ -547,10 +547,10 @@ def test_restored_keys_spare_no_part_of_a_key_that_was_excluded_in_between(regis
 
     class Again(DispatchMode):
         def __md_dispatch__(self, op, types, args, kwargs):
-            with md.ExcludeDispatchKeyGuard("AutogradCPU"), modes.restore_keys_on_entry():
+            with md.context.ExcludeDispatchKeyGuard("AutogradCPU"), modes.restore_keys_on_entry():
                 return guards.excluded_keys()
 
-    with md.ExcludeDispatchKeyGuard("AutogradCUDA"), Again():
+    with md.context.ExcludeDispatchKeyGuard("AutogradCUDA"), Again():
         assert registry.ops.m.f(X) == guards.excluded_keys()
 
 
@@ -563,7 +563,10 @@ def test_a_handler_runs_below_autograd_and_can_restore_the_keys_of_the_call(regi
 
     def autograd(keys, x):
         ran.append("autograd")
-        with md.AutoDispatchBelowAutograd(), md.ExcludeDispatchKeyGuard("FuncTorchBatched"):
+        with (
+            md.context.AutoDispatchBelowAutograd(),
+            md.context.ExcludeDispatchKeyGuard("FuncTorchBatched"),
+        ):
             return op.redispatch(keys & below, x)
 
     lib.impl("f", autograd, "AutogradCPU", with_keyset=True)
@@ -579,7 +582,7 @@ def test_a_handler_runs_below_autograd_and_can_restore_the_keys_of_the_call(regi
                 assert not guards.excluded_keys().has("FuncTorchBatched")
 
     inside = []
-    with md.ExcludeDispatchKeyGuard("Conjugate"), Again():
+    with md.context.ExcludeDispatchKeyGuard("Conjugate"), Again():
         outside = (guards.included_keys(), guards.excluded_keys())
         op(X)
     assert ran == ["autograd", "mode", "cpu", "autograd", "cpu"]
@@ -668,7 +671,7 @@ import mdispatch as md
 from mdispatch.dispatch.context.hermetic import SafeObject
 from feature import Array, Typed
 
-class Count(md.DispatchMode):
+class Count(md.context.DispatchMode):
     calls = 0
     def __md_dispatch__(self, op, types, args, kwargs):
         self.calls += 1
@@ -682,7 +685,7 @@ f.default.py_impl(Count)(lambda mode, x, n: -n)
 f.default.py_impl("AutogradCPU")(lambda x, n: "python")
 with Count():
     result["rule"] = f(Array(), 6)
-with md.enable_python_dispatcher():
+with md.context.enable_python_dispatcher():
     result["python"] = f(Array())
 """
 
@@ -711,7 +714,7 @@ from mdispatch.dispatch.context.hermetic import SafeObject
 class Array:
     __dispatch_keys__ = ("CPU", "AutogradCPU")
 
-class Mode(md.DispatchMode):
+class Mode(md.context.DispatchMode):
     def __md_dispatch__(self, op, types, args, kwargs):
         return op(*args, **kwargs)
 
@@ -739,14 +742,14 @@ def refusal(call):
 held = pickle.loads(Path(FOLDER, "held").read_bytes())
 f = md.ops.m.f
 result = {"argument": refusal(lambda: f(held["array"]))}
-md.push_mode(held["mode"])
+md.context.push_mode(held["mode"])
 result["mode"] = refusal(lambda: f(Array()))
-md.pop_mode()
-md.push_pre_dispatch_mode(held["mode"])
+md.context.pop_mode()
+md.context.push_pre_dispatch_mode(held["mode"])
 result["before dispatch"] = refusal(lambda: f(Array()))
-with md.ExcludeDispatchKeyGuard("PreDispatch"), Mode():  # which does not ask it
+with md.context.ExcludeDispatchKeyGuard("PreDispatch"), Mode():  # which does not ask it
     result["below it"] = refusal(lambda: f(Array()))
-md.pop_pre_dispatch_mode()
+md.context.pop_pre_dispatch_mode()
 f.default.rules.add_class(Mode, held["rule"], full=True)
 with Mode():
     result["rule"] = refusal(lambda: f(Array()))

@@ -305,7 +305,7 @@ def test_after_a_fork_rules_can_be_registered_whoever_held_the_lock():
 def test_a_fork_in_a_block_is_in_the_block():
     main = """
     import mdispatch as md
-    from mdispatch import DispatchMode, mode_stack
+    from mdispatch.context import DispatchMode, mode_stack
     class A:
         __dispatch_keys__ = "CPU"
     class Log(DispatchMode):

@@ -94,7 +94,7 @@ def test_the_key_set_is_the_one_that_was_dispatched_on(f, lib, observe):
     seen = []
     observe(lambda call: seen.append((call.key.name, call.key_set, call.reason)))
     lib.impl("f", lambda x, n, word: n, "CompositeExplicitAutograd")
-    with md.ExcludeDispatchKeyGuard("Conjugate"):
+    with md.context.ExcludeDispatchKeyGuard("Conjugate"):
         f(Array("CUDA", "Conjugate", "AutogradCUDA"))
     f.redispatch(Keys("Meta", "CPU"), CPU)
     assert seen == [

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mdispatch as md
-from mdispatch import DispatchMode
+from mdispatch.context import DispatchMode
 from mdispatch.dispatch.call_c import turn
 from mdispatch.facts.native.calls import local
 
@@ -103,7 +103,7 @@ def define(lib, ops):
 
 
 def guarded(call):
-    with md.ExcludeDispatchKeyGuard("AutogradCPU"):
+    with md.context.ExcludeDispatchKeyGuard("AutogradCPU"):
         return call()
 
 

@@ -271,7 +271,7 @@ def test_a_rule_of_a_worker_goes_on_under_the_same_text_and_not_under_another(re
     worker.ops.s.div.default.py_impl("CPU")(lambda a, x, by: -x / by)
 
     def call():
-        with md.enable_python_dispatcher():
+        with md.context.enable_python_dispatcher():
             return worker.ops.s.div(Array(), x=8, by=2)
 
     assert call() == -4.0
@@ -290,7 +290,7 @@ def test_a_rule_ends_with_a_definition_that_was_made_here(registry):
     registry.ops.s.div.default.py_impl("CPU")(lambda a, x, by: -x / by)
     first.close()
     opened(registry, OF_TENSORS[0], div_old, "CPU")
-    with md.enable_python_dispatcher():
+    with md.context.enable_python_dispatcher():
         assert registry.ops.s.div(Array(), x=8, by=2) == 4.0
 
 

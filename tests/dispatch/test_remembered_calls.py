@@ -164,7 +164,7 @@ def test_a_guard_that_is_opened(registry, lib, way):
     g, value = registry.ops.s.g.default, cpu_class()()
     for _ in range(3):
         assert called(g, value) == "CPU"
-        with md.IncludeDispatchKeyGuard("XLA"):
+        with md.context.IncludeDispatchKeyGuard("XLA"):
             assert called(g, value) == "XLA"
 
 

@@ -390,7 +390,7 @@ def test_the_functional_mode_lets_operators_without_a_rule_be(ops):
 
 MODULE = """
 import mdispatch as md
-from mdispatch import Transform, TransformType
+from mdispatch.context import Transform, TransformType
 
 class Array:
     __dispatch_keys__ = "CPU"
@@ -415,7 +415,7 @@ BODY = """
 import threading
 import mdispatch as md
 from feature import Array, Count
-from mdispatch import transform_stack
+from mdispatch.context import transform_stack
 
 seen = []
 with Count() as outer, Count() as inner:

@@ -390,7 +390,9 @@ GIVES_TWO = "(Any make) -> ({}, Tensor)"
 @pytest.mark.parametrize("type_", TYPES)
 def test_every_value_is_taken_by_both_ways_alike(operators, type_, guarded):
     takes, two = operators(TAKES, type_), operators(TAKES_TWO, type_)
-    guard = md.ExcludeDispatchKeyGuard("AutogradCUDA") if guarded else contextlib.nullcontext()
+    guard = (
+        md.context.ExcludeDispatchKeyGuard("AutogradCUDA") if guarded else contextlib.nullcontext()
+    )
     with guard:
         for name, make in VALUES.items():
             for call in (
@@ -545,7 +547,7 @@ class World:
         if self.guards:
             self.guards.pop().__exit__(None, None, None)
         else:
-            self.guards.append(md.IncludeDispatchKeyGuard(keys or "XLA"))
+            self.guards.append(md.context.IncludeDispatchKeyGuard(keys or "XLA"))
             self.guards[-1].__enter__()
 
     def call(self, at, keys):

@@ -197,13 +197,13 @@ def g(x: md.Tensor) -> int:
 SWITCH = "with g.set_kernel_enabled('cpu', False): pass"
 
 GUARD = """
-from mdispatch import excluded_keys
-guard = md.ExcludeDispatchKeyGuard("CPU")
+from mdispatch.context import excluded_keys
+guard = md.context.ExcludeDispatchKeyGuard("CPU")
 guard.__enter__()
 """
 GUARD_ENDED = """
 assert "CPU" not in excluded_keys()
-with md.ExcludeDispatchKeyGuard("CPU"):
+with md.context.ExcludeDispatchKeyGuard("CPU"):
     assert "CPU" in excluded_keys()
 guard.__enter__()
 """
@@ -278,7 +278,7 @@ STANDING = {
     "guard of the other thread": (
         "facts/native/guards_py.py",
         "self.renew()",
-        "guard = md.ExcludeDispatchKeyGuard('CPU')",
+        "guard = md.context.ExcludeDispatchKeyGuard('CPU')",
         "with guard: pass",
         "guard.__exit__(); assert not guard.is_open",
     ),

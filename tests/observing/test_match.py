@@ -186,7 +186,7 @@ def test_a_kernel_where_there_was_none(name: str, tmp_path: Path, is_first: bool
     with team(name, tmp_path, *versions) as there:
         assert there[1].run(WARM_UP) == ""
         with_it = there[not is_first]
-        on = "with md.ForceDispatchKeyGuard(md.DispatchKeySet(['CUDA']), md.DispatchKeySet()): "
+        on = "with md.context.ForceDispatchKeyGuard(['CUDA'], []): "
         assert with_it.run(f"{on}print(md.ops.shop.count(1))") == "101\n"
 
 
@@ -363,7 +363,8 @@ def test_no_call_is_sent_from_one_version_to_the_other(name: str, tmp_path: Path
     with team(name, tmp_path, served, without) as (_, second):
         assert second.run("import shop") == ""
         second.run("""
-            second = md.ForceDispatchKeyGuard(md.DispatchKeySet(["CPU"]), md.DispatchKeySet())
+            cpu, nothing = md.DispatchKeySet(["CPU"]), md.DispatchKeySet()
+            second = md.context.ForceDispatchKeyGuard(cpu, nothing)
             second.__enter__()
             md.routing("shop").__enter__()
         """)

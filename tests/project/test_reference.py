@@ -155,7 +155,7 @@ def words_of(value):
 RAISE_NOTHING = {
     "mdispatch.AutogradContext.save_for_backward",
     "mdispatch.HigherOrderOperator.replaces",
-    "mdispatch.Transform.process",
+    "mdispatch.context.Transform.process",
     "mdispatch.needs_grad",
     "mdispatch.config.cflags",
     "mdispatch.dispatch.context.values.TypeHandle.is_replaced_by",

@@ -58,7 +58,7 @@ ROOF = ("torch_compat", "config", "cli", "__main__")
     [
         ("mdispatch/cli/ls.py", {"cli", "__main__"}),
         ("mdispatch/fake.py", {"fake", *ROOF}),
-        ("mdispatch/workers/warm_up.py", {"workers", "fake", "telemetry", *ROOF}),
+        ("mdispatch/workers/warm_up.py", {"workers", "context", "fake", "telemetry", *ROOF}),
         ("mdispatch/choices/choosing.py", None),
         ("mdispatch/facts/shared.py", None),
         ("mdispatch/__init__.py", None),

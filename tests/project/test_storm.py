@@ -56,7 +56,7 @@ def register():
 def guard():
     with md.priority(f, ["p"]):
         f(A())
-    with md.ExcludeDispatchKeyGuard("AutogradCPU"):
+    with md.context.ExcludeDispatchKeyGuard("AutogradCPU"):
         f(A())
 
 def prioritise():

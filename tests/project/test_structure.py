@@ -57,7 +57,7 @@ FEATURES = ["across", "choices", "cluster", "editions", "observing", "pool", "pr
 PACKAGES = [*CORE, *FEATURES, "authoring", "workers", "torch_compat", "cli"]
 #: Beside the packages: the core's, then those that are above it.
 FILES = ["__init__.py", "__init__.pyi", "forking.py", "seam.py"]
-FILES += ["fake.py", "telemetry.py", "config.py", "__main__.py"]
+FILES += ["context.py", "fake.py", "telemetry.py", "config.py", "__main__.py"]
 FACES = [name for name, path in MODULES.items() if path.name == "__init__.py" and name]
 
 

@@ -173,7 +173,7 @@ def test_what_the_file_defines_works_in_every_kind_of_interpreter(place, tmp_pat
         x = Vector([1, 2])
         with feature.CountCalls() as mode:
             calls = [md.ops.vec.scale(x, 3), md.ops.vec.scale(x, [3, 4]), feature.square(x)]
-        with md.IncludeDispatchKeyGuard("Tracer"):
+        with md.context.IncludeDispatchKeyGuard("Tracer"):
             md.ops.vec.scale(x)
         result = {
             "calls": [y.items for y in calls],

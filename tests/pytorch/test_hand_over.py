@@ -79,7 +79,7 @@ def registry_of(packet):
 
 
 def test_those_that_are_asked_here_come_first(fill, way):
-    class Mode(md.DispatchMode):
+    class Mode(md.context.DispatchMode):
         def __md_dispatch__(self, op, types, args, kwargs):
             asked.append(op)
             return op(*args, **kwargs)

@@ -197,7 +197,7 @@ def test_a_subclass_with_torch_dispatch_is_asked(sin):
 def test_a_mode_of_mdispatch_is_asked_first(sin):
     order = []
 
-    class Mine(md.DispatchMode):
+    class Mine(md.context.DispatchMode):
         def __md_dispatch__(self, op, types, args, kwargs):
             order.append("mdispatch")
             return op(*args, **kwargs)

@@ -23,7 +23,7 @@ from mdispatch.registry.ops import Namespace, Ops
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
-class Mode(md.DispatchMode):
+class Mode(md.context.DispatchMode):
     def __init__(self, name, kind=None):
         self.name = name
         self.mode_key = kind and kind.name
@@ -96,7 +96,7 @@ def torch_names():
 def nothing_is_left():
     yield
     assert mode_stack() == () == pre_dispatch_modes()
-    assert md.included_keys() == md.DispatchKeySet("BackendSelect", "ADInplaceOrView")
+    assert md.context.included_keys() == md.DispatchKeySet("BackendSelect", "ADInplaceOrView")
 
 
 # --- the stack of modes ---------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_the_key_set_of_a_call_is_that_of_the_values_and_of_the_thread():
     assert C.key_extractor(values, C.DispatchKeySet("AutogradCUDA")).raw_repr() == (
         md.DispatchKeySet("AutogradCUDA").raw
     )
-    with md.ExcludeDispatchKeyGuard("AutogradCUDA"):
+    with md.context.ExcludeDispatchKeyGuard("AutogradCUDA"):
         assert (
             C.key_extractor(values, full).highestPriorityTypeId() is md.DispatchKey.ADInplaceOrView
         )
@@ -373,7 +373,7 @@ def test_resolution_is_that_of_pytorch(lib, name, key, found, torch_names):
 
 def test_transforms_are_seen_by_their_name():
     assert C._are_functorch_transforms_active() is False
-    with md.Transform():
+    with md.context.Transform():
         assert C._are_functorch_transforms_active() is True
     assert C._are_functorch_transforms_active() is False
 
@@ -410,7 +410,7 @@ def test_a_rule_for_all_that_makes_mutation_functional_is_told_by_which(lib):
 
     with FunctionalMode():
         assert f(Array("CPU")) == "mode"
-    with md.enable_python_dispatcher():
+    with md.context.enable_python_dispatcher():
         assert f(Array("CPU", "Functionalize")) == "key"
 
 
@@ -449,7 +449,7 @@ def test_their_names_serve_every_place(place, tmp_path):
         class Array:
             __dispatch_keys__ = "CPU"
 
-        class Mode(md.DispatchMode):
+        class Mode(md.context.DispatchMode):
             def __md_dispatch__(self, op, types, args, kwargs):
                 return 1 + op(*args, **kwargs)
 

@@ -306,7 +306,7 @@ with md.routing("traced"):
     handle.look()
     with observe_with_opentelemetry(tracer):
         md.ops.traced.look()
-        with md.ExcludeDispatchKeyGuard("Negative"), tracer.start_as_current_span("around"):
+        with md.context.ExcludeDispatchKeyGuard("Negative"), tracer.start_as_current_span("around"):
             handle.look()
 with open("caller", "w") as file:
     json.dump(spans(), file)

@@ -1,14 +1,14 @@
 import mdispatch as md
 
 
-class First(md.DispatchMode): ...
+class First(md.context.DispatchMode): ...
 
 
-class Second(md.DispatchMode): ...
+class Second(md.context.DispatchMode): ...
 
 
 first, second = First(), Second()
 first.__enter__()
 second.__enter__()
 first.__exit__(None, None, None)
-print([type(mode).__name__ for mode in md.mode_stack()])
+print([type(mode).__name__ for mode in md.context.mode_stack()])

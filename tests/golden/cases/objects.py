@@ -50,7 +50,7 @@ def _(stage: Stage) -> None:
 def _(stage: Stage) -> None:
     send(
         stage,
-        "from mdispatch import push_mode\n"
+        "from mdispatch.context import push_mode\n"
         "md.define('shop::scale', '(Tensor x) -> Tensor')\n"
         "md.impl('shop::scale', 'cpu', lambda x: x)\n"
         "push_mode(parcel)\n"

@@ -14,7 +14,7 @@ from mdispatch.dispatch.context.transforms import TransformType
 from mdispatch.dispatch.higher_order import find_higher_order
 
 
-class Trace(md.DispatchMode):
+class Trace(md.context.DispatchMode):
     def __md_dispatch__(self, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return op(*args, **kwargs)
 
@@ -31,7 +31,7 @@ class Decline(Trace):
 
 
 class Fake(Trace):
-    mode_key = md.DispatchModeKey.FAKE
+    mode_key = md.context.DispatchModeKey.FAKE
 
 
 class Wrapper(Array):
@@ -59,7 +59,7 @@ def _(stage: Stage) -> None:
 
 @case("ModeStackError: no mode of a kind")
 def _(stage: Stage) -> None:
-    modes.pop_mode(md.DispatchModeKey.PROXY)
+    modes.pop_mode(md.context.DispatchModeKey.PROXY)
 
 
 @case("ModeStackError: the keys of a call while there is none")
@@ -83,7 +83,7 @@ def _(stage: Stage) -> None:
 
 @case("ModeStackError: a transform that ends without having begun")
 def _(stage: Stage) -> None:
-    md.Transform().__exit__()
+    md.context.Transform().__exit__()
 
 
 @case("InvalidArgumentError: a mode that is none")
@@ -221,7 +221,7 @@ def _(stage: Stage) -> None:
 
 @case("InvalidArgumentError: a type of transforms that is none")
 def _(stage: Stage) -> None:
-    class Grad(md.Transform):
+    class Grad(md.context.Transform):
         transform_type = "Grad"  # type: ignore[assignment]
 
     assert TransformType.Grad != "Grad"
