@@ -35,9 +35,9 @@ from ..registry import Registry
 from ..registry.library import Library, given_provider
 from ..registry.register import RegistrationHandle, check_number_of_types
 from ..schema import parse_schema
-from ..schema.classes import take_class
+from ..schema.classes import expect_class, take_class
 from ..schema.names import Named, OperatorName
-from .infer import NO_WRITES, NOT_SAID, Inferred, defaults_of
+from .infer import NO_WRITES, NOT_SAID, Inferred, defaults_of, full_name, places_around
 from .targets import keys_of
 
 TYPE_CHECKING = False
@@ -167,9 +167,11 @@ def custom_op(
     def make(given: Callable[P, R]) -> CustomOpDef[P, R]:
         checked_callable(given)
         classes: dict[str, type] = {}
+        around: set[str] = set()
         if schema is None:
             inferred = Inferred(given, parsed_name, mutates_args)
             parsed, classes, own = inferred.schema, inferred.classes, inferred.defaults
+            around = inferred.around
         else:
             parsed = parse_schema(full + schema.lstrip())
             _check_mutated(parsed, mutates_args)
@@ -186,8 +188,12 @@ def custom_op(
             library.take_defaults(parsed, own)
             for its_name, cls in classes.items():
                 library.hold(RegistrationHandle(None, take_class(its_name, cls)))
-            library.define_with_attributes(str(parsed), attributes)
+            for its_name in around:
+                place = places_around(given)[its_name]
+                library.hold(RegistrationHandle(None, expect_class(its_name, *place)))
+            library.define_with_attributes(str(parsed), attributes, forward=bool(around))
             made = CustomOpDef(library, parsed, given)
+            made._around = around
             made.register_kernel(device_types, given)
         return made
 
@@ -286,6 +292,8 @@ class CustomOpDef(Forward, Named, Described, Generic[P, R_co]):
     """
 
     __annotations__ = Annotations()
+    #: The names of the classes around the function that its schema has.
+    _around: frozenset[str] | set[str] = frozenset()
 
     def __init__(
         self, library: Library, schema: FunctionSchema, function: Callable[P, R_co]
@@ -356,6 +364,15 @@ class CustomOpDef(Forward, Named, Described, Generic[P, R_co]):
         def __get__(self, made, owner=None):
             """Itself, or the method of an object if the function was written in a class."""
             return self if made is None or not self._is_method else MethodType(self, made)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """The class around the function is there now. A class in a function is found in no
+        module.
+        """
+        its_name = full_name(owner)
+        if its_name in self._around:
+            taken = take_class(its_name, owner)
+            self._library.hold(RegistrationHandle(None, taken))
 
     @property
     def function(self) -> Callable[P, R_co]:

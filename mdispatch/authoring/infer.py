@@ -27,7 +27,7 @@ from ..schema.types import Display, Type, constant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, NoReturn, TypeAlias
 
     from ..schema import FunctionSchema
@@ -50,6 +50,8 @@ _EVALUATED = (
 )
 #: How deep annotations are read.
 _DEEPEST = 16
+#: The main script has one name, also in the processes that multiprocessing spawns.
+_MAIN = {"__mp_main__": "__main__"}
 _FUNCTION = type(lambda: None)
 _UNION: Any = type(int | str)
 _ALIAS: Any = type(list[int])
@@ -113,7 +115,7 @@ def signature_of(function: Any) -> tuple[list[Parameter], object, dict[str, Any]
     if type(function) is not _FUNCTION or function.__dict__:
         return _inspected(function)
     try:
-        annotations = function.__annotations__
+        annotations = _annotations(function)
     except Exception as error:  # they are code, which runs here from Python 3.14 on
         what = f"its annotations cannot be read, {_told(error)}"
         raise _no_schema(function, "", what, _EVALUATED) from None
@@ -142,6 +144,21 @@ def signature_of(function: Any) -> tuple[list[Parameter], object, dict[str, Any]
     if code.co_flags & _KEYWORDS:
         found.append((names[end], "**", True, annotations.get(names[end], _EMPTY), _EMPTY))
     return found, annotations.get("return", _EMPTY), function.__globals__
+
+
+def _annotations(function: Any) -> Mapping[str, object]:
+    found: Mapping[str, object]
+    try:
+        found = function.__annotations__
+    except NameError:
+        if sys.version_info >= (3, 14) and places_around(function):
+            # Perhaps the name of the class around it, which `evaluated` knows.
+            from annotationlib import Format, get_annotations
+
+            found = get_annotations(function, format=Format.STRING)
+        else:
+            raise
+    return found
 
 
 def _inspected(function: Any) -> tuple[list[Parameter], object, dict[str, Any]]:
@@ -195,7 +212,8 @@ def _defaults(parameters: list[Parameter]) -> dict[str, object]:
 
 class Inferred:
     """The schema of one function. ``classes`` are those that it names, by their names, and
-    ``defaults`` the function's own objects, by parameter.
+    ``defaults`` the function's own objects, by parameter. ``around`` are the names of the classes
+    around a method that its annotations name: there is no such class before its body has ended.
     """
 
     schema: FunctionSchema
@@ -208,6 +226,7 @@ class Inferred:
     ) -> None:
         self.function = function
         self.classes: dict[str, type] = {}
+        self.around: set[str] = set()
         parameters, returned, self.globals = signature_of(function)
         self.defaults = _defaults(parameters)
         types = [self.parameter(each) for each in parameters]
@@ -453,6 +472,9 @@ class Inferred:
         if _is_standard(cls):
             return cls.__name__
         name = full_name(cls)
+        if name in places_around(self.function):
+            self.around.add(name)  # and what has the name now is from an earlier run of the code
+            return name
         if not all(map(is_identifier, name.split("."))):
             self.fail(f"{what} is of the class {shown(name)}, whose name is none", _BY_HAND)
         self.classes[name] = _checked(cls)
@@ -461,7 +483,10 @@ class Inferred:
     def evaluated(self, text: str, what: str) -> object:
         """The object that a quoted annotation stands for."""
         try:
-            return eval(text, self.globals)
+            try:
+                return eval(text, self.globals)
+            except NameError:
+                return eval(text, self.globals, _stand_ins(self.function))
         except Exception as error:
             self.fail(f"{what} has the annotation {shown(text)}: {_told(error)}", _EVALUATED)
 
@@ -489,21 +514,47 @@ class _AnyClass:
 _PLAIN[_AnyClass] = _ANY
 
 
+def places_around(function: object) -> dict[str, tuple[str, str]]:
+    """The names of the classes around a method, from the outermost on, each with the module and
+    the path at which it will be.
+    """
+    module, path = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    outside, local, inside = path.rpartition("<locals>.")
+    if "." not in inside or not isinstance(module, str):
+        return {}
+    module, found, parts = _MAIN.get(module, module), {}, inside.split(".")[:-1]
+    for most in range(1, len(parts) + 1):
+        path = outside + local + ".".join(parts[:most])
+        found[f"{module}.{path.replace('<locals>.', '')}"] = module, path
+    return found
+
+
+def _stand_ins(function: object) -> dict[str, type]:
+    """What annotations of a method find by the name of the outermost class around it."""
+    made: type | None = None
+    for module, path in reversed(places_around(function).values()):
+        own = {"__module__": module, "__qualname__": path}
+        made = type(path.rpartition(".")[2], (), own if made is None else own | _named(made))
+    return {} if made is None else _named(made)
+
+
+def _named(cls: type) -> dict[str, type]:
+    return {cls.__name__: cls}
+
+
 def _is_standard(cls: type) -> bool:
     """Whether it is known by its name alone."""
     return STANDARD.get(cls.__name__) == cls.__module__
 
 
 def full_name(cls: type) -> str:
-    """The name of a class: that of the nearest public module that has it, and its own. The main
-    script has one name, also in the processes that multiprocessing spawns.
-    """
+    """The name of a class: that of the nearest public module that has it, and its own."""
     module, name = cls.__module__, cls.__qualname__.replace("<locals>.", "")
     if module == "builtins" and getattr(sys.modules[module], name, None) is not cls:
         import types
 
         return next((f"types.{each}" for each in types.__all__ if vars(types)[each] is cls), name)
-    home = module = "__main__" if module == "__mp_main__" else module
+    home = module = _MAIN.get(module, module)
     while "_" in (part[:1] for part in home.split(".")) and home != "__main__":
         home = home.rpartition(".")[0] if "." in home else home[1:]
         if getattr(sys.modules.get(home), name, None) is cls:

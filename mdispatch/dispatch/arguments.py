@@ -172,8 +172,15 @@ class Binder:
         # The repr of any other object may take long, or have effects.
         plain = type(value) in (int, float, complex, bool, str)
         what = f"{type(value).__qualname__}{f' ({shown(value)})' if plain else ''}"
-        way_in = _way_in(type(value)) if "Tensor" in str(slot.argument.type) else ""
-        self._fail(f"takes {slot.argument.type} for {slot.name!r}{which} {what}", way_in)
+        type_, cls = str(slot.argument.type), type(value)
+        way_in = _way_in(cls) if "Tensor" in type_ else ""
+        name = f"{cls.__module__}.{cls.__qualname__}".replace("<locals>.", "")
+        if name in type_ and class_of(name) not in (cls, None):
+            way_in = (
+                "\nThe class of this object has been defined again since, and the schema means the "
+                "newest class of that name: make the object anew."
+            )
+        self._fail(f"takes {type_} for {slot.name!r}{which} {what}", way_in)
 
     def _fail_keyword(self, kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> NoReturn:
         name = next(name for name in kwargs if name not in named)

@@ -10,6 +10,8 @@ Locking: none. Each change is one step of a dict, and what is found here is look
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +34,8 @@ STANDARD = {
 }
 
 _by_name: dict[str, tuple[type, ...]] = {}
+#: The classes around methods that name them: where each will be, by its name.
+_expected: dict[str, tuple[str, str]] = {}
 _names: dict[type, str] = {}
 _codecs: dict[type, Codec] = {}
 
@@ -69,7 +73,7 @@ def class_of(name: str) -> type | None:
         return found[-1]
     module = STANDARD.get(name)
     if module is None:
-        return None
+        return _come(*_expected[name]) if name in _expected else None
     cls: type = getattr(__import__(module, fromlist=[name]), name)
     _by_name[name] = (cls,)
     return cls
@@ -81,6 +85,21 @@ def take_class(name: str, cls: type) -> Callable[[], None]:
     """
     _by_name[name] = (*_by_name.get(name, ()), cls)
     return lambda: drop_class(name, cls)
+
+
+def expect_class(name: str, module: str, path: str) -> Callable[[], None]:
+    """Schemas mean the class that this module will have at this path (``Outer.Inner``), unless
+    another one takes the name, until the function is called that this returns.
+    """
+    _expected[name] = module, path
+    return lambda: _expected.pop(name, None) and None
+
+
+def _come(module: str, path: str) -> type | None:
+    found: object = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found if isinstance(found, type) else None
 
 
 def known_names() -> list[str]:

@@ -439,6 +439,112 @@ def test_a_class_is_known_as_long_as_an_operator_has_it(registry):
     assert class_of(f"{HERE}.Rush") is kept is None
 
 
+TREES = """
+from __future__ import annotations
+import mdispatch as md
+
+class Tree:
+    def __init__(self, size=1):
+        self.size = size
+
+    @md.custom_op("trees::joined")
+    def joined(self, other: Tree, more: list[Tree] = (), maybe: Tree | None = None) -> Tree:
+        return Tree(self.size + other.size)
+
+    @staticmethod
+    @md.custom_op("trees::parsed")
+    def parsed(text: str) -> Tree:
+        return Tree(int(text))
+
+    @classmethod
+    @md.custom_op("trees::same")
+    def same(cls, one: Tree) -> Tree:
+        return one
+
+    class Leaf:
+        @md.custom_op("trees::on")
+        def on(self, tree: Tree, leaf: Tree.Leaf) -> Tree:
+            return tree
+"""
+
+
+def test_a_method_names_the_class_around_it(isolated, tmp_path):
+    """Before its body has ended there is no such class. When the code runs again, the class of the
+    earlier run has the name, and is not meant.
+    """
+    code = """
+import importlib, trees
+from trees import md
+for run in range(2):
+    tree = trees.Tree(2)
+    print(tree.joined(tree).size, trees.Tree.parsed("7").size, trees.Tree.same(tree) is tree)
+    print(trees.Tree.Leaf().on(tree, trees.Tree.Leaf()) is tree)
+    for wrong in (1, trees.Tree.Leaf()):
+        try:
+            tree.joined(wrong)
+        except md.errors.ArgumentError as error:
+            print(str(error).splitlines()[0])
+    importlib.reload(trees)
+print(str(md.ops.trees.joined.default.schema))
+print(md.warm_up("trees").differences)
+"""
+    (tmp_path / "trees.py").write_text(TREES)
+    there = isolated(code).splitlines()
+    once = [
+        "4 7 True",
+        "True",
+        "trees::joined() takes trees.Tree for 'other', not int (1)",
+        "trees::joined() takes trees.Tree for 'other', not Tree.Leaf",
+    ]
+    schema = "Any self, trees.Tree other, trees.Tree[] more=(), trees.Tree? maybe=None"
+    assert there[:9] == [*once, *once, f"trees::joined({schema}) -> trees.Tree"]
+    assert there[9:] == ["()"]
+
+
+def test_a_class_in_a_function_is_known_to_its_methods(registry):
+    def made():
+        class Local:
+            @md.custom_op("s::local", registry=registry)
+            def itself(self, other: Local) -> Local:
+                return other
+
+        return Local
+
+    Local = made()
+    one = Local()
+    assert one.itself(one) is one
+    with pytest.raises(errors.ArgumentError, match=r"made\.Local for 'other', not int"):
+        one.itself(1)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are evaluated at once")
+def test_a_method_names_the_class_around_it_without_quotes(isolated):
+    code = TREES.replace("from __future__ import annotations\n", "")
+    code += "print(Tree(1).joined(Tree(2)).size)"
+    assert isolated(code) == "3\n"
+
+
+def test_an_object_of_an_earlier_class_of_the_name_is_refused_in_words(registry):
+    class Ware:
+        pass
+
+    old = Ware()
+
+    class Ware:  # as in a cell that runs again
+        pass
+
+    def ware(x, y):
+        return 1
+
+    ware.__annotations__ = {"x": Ware, "y": list[Ware], "return": int}
+    ware = md.custom_op("s::ware", ware, registry=registry)
+    with pytest.raises(errors.ArgumentError, match=r"defined again since.* make the object anew"):
+        ware(old, [])
+    with pytest.raises(errors.ArgumentError) as caught:
+        ware(Ware(), Ware())
+    assert "again" not in str(caught.value)
+
+
 def test_a_dotted_type_in_a_text_has_to_be_known(registry):
     lib = md.Library("s", "DEF", registry=registry)
     for type_, words in (
