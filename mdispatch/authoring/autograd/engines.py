@@ -70,7 +70,7 @@ class _EngineRegistration:
 # calls read it without a lock.
 _engines: tuple[_EngineRegistration, ...] = ()
 _lock = new_lock()
-_torch_engine: AutogradEngine | None = None
+_torch_engine: TorchEngine | None = None
 
 
 def register_autograd_engine(engine: AutogradEngine) -> EngineHandle:
@@ -124,6 +124,8 @@ def engine_for(call: AutogradCall) -> AutogradEngine | None:
     Raises AutogradError if the tensors need gradients of two engines: neither would see the
     other's.
     """
+    if not _engines and _torch_engine is not None:
+        return _torch_engine if _torch_engine.needs_any(call.inputs) else None
     engines = _asked()
     if not engines:
         return None
@@ -167,6 +169,12 @@ class TorchEngine:
         torch = self._torch
         return is_torch_tensor(value) and value.requires_grad and torch.is_grad_enabled()
 
+    def needs_any(self, values: list[Any]) -> bool:
+        """Whether one of these values needs a gradient."""
+        return self._torch.is_grad_enabled() and any(
+            is_torch_tensor(value) and value.requires_grad for value in values
+        )
+
     def apply(self, call: AutogradCall) -> Any:
         done: list[Any] = []
         outputs = self._function.apply(call, done, *map(_tensor_or_none, call.inputs))
@@ -194,13 +202,14 @@ def _make_function(torch: Any) -> Any:
         ctx.mdispatch_node = node
         ctx.mdispatch_saved = _hand_over(ctx, node)
         ctx.set_materialize_grads(node.materialize)
-        ctx.mark_non_differentiable(
-            *(
-                value
-                for value, differentiable in zip(outputs, node.differentiable, strict=True)
-                if not differentiable and is_torch_tensor(value)
+        if False in node.differentiable:
+            ctx.mark_non_differentiable(
+                *(
+                    value
+                    for value, differentiable in zip(outputs, node.differentiable, strict=True)
+                    if not differentiable and is_torch_tensor(value)
+                )
             )
-        )
         return tuple(map(_tensor_or_none, outputs))
 
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
@@ -226,5 +235,7 @@ def _make_function(torch: Any) -> Any:
 def _hand_over(ctx: Any, node: AutogradNode) -> Sequence[tuple[bool, Any]]:
     """Gives the tensors among the saved values to PyTorch. Returns the places of all."""
     saved, node.saved = node.saved, ()
+    if not saved:
+        return ()
     ctx.save_for_backward(*(value for value in saved if is_torch_tensor(value)))
     return [(True, None) if is_torch_tensor(value) else (False, value) for value in saved]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: The keys of a key set that are left below autograd. (PyTorch: after_autograd_keyset)
 AFTER_AUTOGRAD = DispatchKeySet.full_after("AutogradOther")
 
-# How many tensors stand in one place. For a list this is its length.
-_NONE, _ALONE = -2, -1
+# How many tensors stand in one place. For a list this is its length. The last one is a list's kind.
+_NONE, _ALONE, _LISTED = -2, -1, 0
 
 
 # --- what a formula is, and what it keeps ---------------------------------------------------------
@@ -38,7 +38,17 @@ _NONE, _ALONE = -2, -1
 class Formula:
     """The functions that were registered to differentiate an operator, for one definition of it."""
 
-    __slots__ = ("backward", "name", "operator", "positional", "schema", "setup_context", "where")
+    __slots__ = (
+        "backward",
+        "given",
+        "gives",
+        "name",
+        "operator",
+        "positional",
+        "schema",
+        "setup_context",
+        "where",
+    )
 
     def __init__(
         self,
@@ -51,6 +61,9 @@ class Formula:
         self.name = operator.name
         self.schema: FunctionSchema = operator.schema
         self.positional = tuple(a for a in self.schema.arguments if not a.kwarg_only)
+        #: The kinds of these places, and of the returns.
+        self.given = tuple(map(_kind, self.positional))
+        self.gives = tuple(map(_kind, self.schema.returns))
         self.backward = backward
         self.setup_context = setup_context
         self.where = where
@@ -169,7 +182,7 @@ class AutogradCall:
         self._args = args
         self._kwargs = kwargs
         self.name = formula.name
-        self.inputs, self._counts = _opened(formula.positional, args)
+        self.inputs, self._counts = _opened(formula.given, args)
 
     def below(self) -> Any:
         """The operator's result, computed below autograd."""
@@ -187,9 +200,9 @@ class AutogradCall:
         """
         formula = self._formula
         _check_count(self.name, "forward", "needs", needs, "input", len(self.inputs))
-        context = AutogradContext(formula.name, tuple(_closed(self._counts, needs, False)))
+        context = AutogradContext(formula.name, _closed(self._counts, needs, False))
         result = self.below()
-        outputs, counts = _opened(formula.schema.returns, formula.returned(result))
+        outputs, counts = _opened(formula.gives, formula.returned(result))
         if formula.setup_context is not None:
             given = {"ctx": context, "inputs": self._args, "output": result}
             if len(formula.positional) < len(formula.schema.arguments):
@@ -225,7 +238,8 @@ class AutogradNode:
         self.name = formula.name
         marked, context._marked = context._marked, ()
         self.differentiable = [
-            value is not None and not any(value is each for each in marked) for value in values
+            value is not None and not (marked and any(value is each for each in marked))
+            for value in values
         ]
         for each in marked:
             if not any(value is each for value in values):
@@ -254,6 +268,8 @@ class AutogradNode:
         """
         wanted = len(self.differentiable)
         _check_count(self.name, "with_outputs", "outputs", outputs, "output", wanted)
+        if self._outputs == [_ALONE]:
+            return outputs[0]
         values = self._formula.returned(result)
         replaced = [
             old if count == _NONE else new
@@ -279,7 +295,7 @@ class AutogradNode:
             self.name, "gradients", "gradients", gradients, "output", len(self.differentiable)
         )
         _check_count(self.name, "gradients", "needs", needs, "input", _total(self._inputs))
-        needed = tuple(_closed(self._inputs, needs, False))
+        needed = _closed(self._inputs, needs, False)
         kept = self._context._saved if saved is None else saved
         context = self._context._for_backward(needed, kept)
         try:
@@ -327,22 +343,28 @@ def _bare(wanted: Type) -> Type:
     return wanted.elements[0] if wanted.name == Type.OPTIONAL else wanted
 
 
-def _opened(places: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """The tensors in these places, and how many there are in each."""
+def _kind(place: Argument) -> int:
+    """The kind of a place: for a tensor, a list of them, or something else."""
+    wanted = _bare(place.type)
+    if wanted.name == "Tensor":
+        return _ALONE
+    is_list = wanted.name == Type.LIST and _bare(wanted.elements[0]).name == "Tensor"
+    return _LISTED if is_list else _NONE
+
+
+def _opened(kinds: Sequence[int], values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """The tensors in the places of these kinds, and how many there are in each."""
     found: list[Any] = []
     counts = []
-    for place, value in zip(places, values, strict=True):
-        wanted = _bare(place.type)
-        if value is None:
+    for kind, value in zip(kinds, values, strict=True):
+        if value is None or kind == _NONE:
             counts.append(_NONE)
-        elif wanted.name == "Tensor":
+        elif kind == _ALONE:
             found.append(value)
             counts.append(_ALONE)
-        elif wanted.name == Type.LIST and _bare(wanted.elements[0]).name == "Tensor":
+        else:
             found += value
             counts.append(len(value))
-        else:
-            counts.append(_NONE)
     return found, counts
 
 
@@ -362,16 +384,17 @@ def _check_count(
         )
 
 
-def _closed(counts: Sequence[int], values: Sequence[Any], nothing: Any) -> Iterable[Any]:
+def _closed(counts: Sequence[int], values: Sequence[Any], nothing: Any) -> tuple[Any, ...]:
     """Puts one value per tensor back into the tensors' places; ``nothing`` where there are none."""
     rest = iter(values)
-    for count in counts:
-        if count == _NONE:
-            yield nothing
-        elif count == _ALONE:
-            yield next(rest)
-        else:
-            yield [next(rest) for _ in range(count)]
+    return tuple(
+        next(rest)
+        if count == _ALONE
+        else nothing
+        if count == _NONE
+        else [next(rest) for _ in range(count)]
+        for count in counts
+    )
 
 
 def _described(value: object) -> str:
