@@ -96,6 +96,7 @@ _POINTS = {
     "Library(torch=True)": "torch.exported:held",
     "an operator in PyTorch": "torch.exported:exported",
     "torch.ops": "torch.found:begin",
+    "classes in PyTorch": "torch.opaque:tell",
     "__torch_function__": "torch.found:ask_arguments",
     "a rule of PyTorch's vmap": "torch.vmap_rules:VmapRule",
     "keys of a tensor": "torch.keys:TorchKeys",
