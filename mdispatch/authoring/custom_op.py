@@ -193,7 +193,11 @@ def custom_op(
                 library.hold(RegistrationHandle(None, expect_class(its_name, *place)))
             library.define_with_attributes(str(parsed), attributes, forward=bool(around))
             made = CustomOpDef(library, parsed, given)
-            made._around = around
+            made._around |= around
+            if classes and made._has_tensors and "torch.library" in sys.modules:
+                tell = seam.perhaps("classes in PyTorch")
+                if tell is not None:
+                    tell(parsed)
             made.register_kernel(device_types, given)
         return made
 
@@ -292,8 +296,6 @@ class CustomOpDef(Forward, Named, Described, Generic[P, R_co]):
     """
 
     __annotations__ = Annotations()
-    #: The names of the classes around the function that its schema has.
-    _around: frozenset[str] | set[str] = frozenset()
 
     def __init__(
         self, library: Library, schema: FunctionSchema, function: Callable[P, R_co]
@@ -309,8 +311,10 @@ class CustomOpDef(Forward, Named, Described, Generic[P, R_co]):
 
             self._check = AliasCheck(schema)
         self._function = function
-        around = getattr(function, "__qualname__", "").rpartition(".")[0]
-        self._is_method = bool(around) and not around.endswith("<locals>")
+        #: The names of the classes around the function that its schema has.
+        self._around: set[str] = set()
+        outside = getattr(function, "__qualname__", "").rpartition(".")[0]
+        self._is_method = bool(outside) and not outside.endswith("<locals>")
         self._registered: set[DispatchKey] = set()
         self.name = str(schema.name)
         definition = library.definitions().get(self.name)  # none where an audit noted a difference
@@ -681,17 +685,14 @@ class _ExportedWhenNeeded:
         return found
 
     @staticmethod
-    def gate(schema: FunctionSchema, table: DispatchTable) -> int:
+    def in_c(schema: FunctionSchema, table: DispatchTable) -> tuple[int, int, None]:
         gate_of = seam.perhaps("which calls PyTorch may want")
-        return 0 if gate_of is None else gate_of(schema, table)
+        gate, written = (0, 0) if gate_of is None else gate_of(schema, table)
+        return gate, written, None  # the first call that PyTorch wants makes its operator
 
     @staticmethod
     def overload_of(operator: OpOverload) -> Any:
         return seam.at("an operator in PyTorch")(operator).overload
-
-    @staticmethod
-    def takes_all(schema: FunctionSchema, table: DispatchTable) -> None:
-        """The first call makes it."""
 
     @staticmethod
     def close() -> None:

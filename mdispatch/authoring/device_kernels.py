@@ -89,6 +89,25 @@ class DeviceKernel(Unshared):
     def _chosen(self) -> Callable[..., Any]:
         return self.function if self._enabled(self._key) else self._default
 
+    @staticmethod
+    def _below(function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, of which PyTorch records no gradient if a tensor of PyTorch is among its
+        arguments. C does that by itself where it knows how. The tangents of forward mode stay.
+        """
+        torch: Any = sys.modules.get("torch")
+        if not hasattr(torch, "Tensor"):
+            return function
+
+        def below(*args: Any, **kwargs: Any) -> Any:
+            given = _flat([*args, *kwargs.values()])
+            is_forward = torch.autograd.forward_ad._current_level >= 0
+            if is_forward or not any(map(is_torch_tensor, given)):
+                return function(*args, **kwargs)
+            with torch._C._AutoDispatchBelowAutograd():
+                return function(*args, **kwargs)
+
+        return below
+
     def _look(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """AliasingError."""
         assert self._check is not None

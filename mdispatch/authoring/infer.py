@@ -473,7 +473,7 @@ class Inferred:
             return cls.__name__
         name = full_name(cls)
         if name in places_around(self.function):
-            self.around.add(name)  # and what has the name now is from an earlier run of the code
+            self.around.add(name)  # a class of an earlier run may have the name
             return name
         if not all(map(is_identifier, name.split("."))):
             self.fail(f"{what} is of the class {shown(name)}, whose name is none", _BY_HAND)
@@ -530,7 +530,7 @@ def places_around(function: object) -> dict[str, tuple[str, str]]:
 
 
 def _stand_ins(function: object) -> dict[str, type]:
-    """What annotations of a method find by the name of the outermost class around it."""
+    """Classes in place of those around a method, for the annotations that name them."""
     made: type | None = None
     for module, path in reversed(places_around(function).values()):
         own = {"__module__": module, "__qualname__": path}

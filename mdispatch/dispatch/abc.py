@@ -98,15 +98,15 @@ class Chooser(Protocol):
 class Peer(Protocol):
     """Another dispatcher that has the operator too, and takes some of its calls."""
 
-    def takes_all(self, schema: Any, table: Any) -> Any:
-        """The other one's operator, if it wants each call with its own values alone; else None."""
-
     @property
     def is_made(self) -> bool:
         """Whether the other one has the operator, and not only can get it."""
 
-    def gate(self, schema: FunctionSchema, table: DispatchTable) -> int:
-        """Which calls the other one may want, as a number for calls in C."""
+    def in_c(self, schema: FunctionSchema, table: DispatchTable) -> tuple[int, int, Any]:
+        """For calls in C: a number that says which of them the other one may want, the bits of the
+        arguments to which a call writes that is made here all the same, and the other one's
+        operator for those with its own values alone, or None.
+        """
 
     def slot(
         self,

@@ -405,12 +405,11 @@ class OperatorEntry:
         view = self.facts.view()
         if view is not None:
             table = state.table
-            gate, its = 0, None
+            gate, written, its = 0, 0, None
             if self.peer is not None:
                 if self.peer.is_made and not signature.schema.dispatch_arguments:
                     return  # calls in C ask it about tensors only
-                gate = self.peer.gate(signature.schema, table)
-                its = self.peer.takes_all(signature.schema, table)
+                gate, written, its = self.peer.in_c(signature.schema, table)
             cell.install(
                 begun,
                 view,
@@ -424,6 +423,7 @@ class OperatorEntry:
                 signature,
                 most_targets(table),
                 gate,
+                written,
                 table.is_by_type,
                 its,
             )

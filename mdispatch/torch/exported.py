@@ -33,7 +33,8 @@ from ..errors.words import nearest, shown
 from ..keys import DispatchKey, DispatchKeySet
 from ..registry import given_or_default
 from ..registry.fake_kernels import MetaValue, with_sizes_of
-from .side import AUTOCAST, gate_of, is_wanted, writes
+from .opaque import in_torch
+from .side import ALWAYS, AUTOCAST, gate_of, is_wanted, writes
 from .vmap_rules import VmapRule
 
 TYPE_CHECKING = False
@@ -201,7 +202,7 @@ class Exported:
         namespace, _, name = operator.name.partition("::")
         self._library = torch.library.Library(namespace, "FRAGMENT")
         try:
-            text = str(schema)
+            text = in_torch(schema)
             self._library.define(text.partition("::")[2], tags=_tags(torch, operator))
             packet, _, overload = name.partition(".")
             self.overload = getattr(
@@ -210,6 +211,9 @@ class Exported:
             _keep(torch, namespace, name)
             self._register(name)
         except OperatorGoneError:  # its definition has ended meanwhile
+            self.close()
+            raise
+        except TorchExportError:  # of a class
             self.close()
             raise
         except Exception as error:
@@ -226,17 +230,19 @@ class Exported:
             LocalKernel(DispatchKey.Undefined, self.overload, label=label), "PyTorch"
         )
 
-    gate = staticmethod(gate_of)
-
     def close(self) -> None:
         """Takes it out of PyTorch."""
         with suppress(ValueError):  # at the end of a process that imported PyTorch after mdispatch
             self._library._destroy()  # PyTorch has done so before
 
-    def takes_all(self, schema: FunctionSchema, table: DispatchTable) -> Any:
-        """PyTorch's operator for calls in C, if it writes, and nothing has to be exported again."""
-        is_current = self.needed == _Needed.of(self._operator, table)
-        return self.overload if writes(schema) and is_current else None
+    def in_c(self, schema: FunctionSchema, table: DispatchTable) -> tuple[int, int, Any]:
+        """PyTorch's operator is for calls in C if nothing has to be exported again, and if they
+        know as well as Python which calls PyTorch wants.
+        """
+        gate, written = gate_of(schema, table)
+        is_sure = gate != ALWAYS or writes(schema)
+        is_current = is_sure and self.needed == _Needed.of(self._operator, table)
+        return gate, written, self.overload if is_current else None
 
     def slot(
         self,

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import os
 
-from ..keys import BACKEND_BITS, BACKENDS, DispatchKey
+from ..keys import BACKEND_BITS, BACKENDS, DispatchKey, DispatchKeySet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+
+_AUTOGRAD_KEYS = ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
+_AUTOGRAD = DispatchKeySet(*_AUTOGRAD_KEYS).raw
 
 
 class TorchKeys:
@@ -49,9 +53,14 @@ class TorchKeys:
             else:  # MAIA, where it is a functionality
                 self._functionalities.append((their, raw))
         self._watching = [own["Python"], own["FuncTorchDynamicLayerFrontMode"]]
-        #: The library that has the sets of each thread.
-        self.library = os.path.join(
-            os.path.dirname(getattr(torch, "__file__", "")), "lib/libc10.so"
+        libraries = os.path.join(os.path.dirname(getattr(torch, "__file__", "")), "lib")
+        #: The libraries that have the sets of each thread, and the hooks of profilers.
+        self.library = os.path.join(libraries, "libc10.so")
+        self.operators = os.path.join(libraries, "libtorch_cpu.so")
+        #: Whether a result shares memory with an argument or another result: (the positional
+        #: arguments, those by keyword, the results). None in an old PyTorch.
+        self.are_aliases: Callable[[Any, Any, Any], bool] | None = getattr(
+            torch_c, "_any_output_is_alias_to_input_or_output", None
         )
         #: Our bits by PyTorch's. A dict's reads and writes are whole; two threads note the same.
         self.known: dict[int, int] = {}
@@ -81,6 +90,59 @@ class TorchKeys:
             and not torch_c._dispatch_tls_is_dispatch_key_excluded(each)
             for each in self._watching
         )
+
+    def is_profiled(self) -> bool:
+        """Whether PyTorch's profiler looks at this thread."""
+        return bool(self._torch._C._autograd._profiler_enabled())
+
+    def asks_functions(self, *classes: type) -> bool:
+        """Whether this thread has a TorchFunctionMode that is not turned off, or one of these
+        classes of tensors a ``__torch_function__`` of its own: PyTorch calls these in place of an
+        operator.
+        """
+        torch_c = self._torch._C
+        if not torch_c._is_torch_function_all_disabled() and torch_c._len_torch_function_stack():
+            return True
+        return any(map(self.has_function, classes)) and torch_c._is_torch_function_enabled()
+
+    def has_function(self, cls: Any) -> bool:
+        """Whether PyTorch calls ``__torch_function__`` for tensors of this class."""
+        if cls is self._torch.Tensor:
+            return False
+        is_asked: bool = cls.__torch_function__ is not self._torch._C._disabled_torch_function_impl
+        return is_asked
+
+    def record(self, operator: Any, values: tuple[object, ...]) -> Any:
+        """A context in which PyTorch's profiler records a call; None in an old PyTorch."""
+        made = getattr(getattr(self._torch._C, "_profiler", None), "_RecordFunctionFast", None)
+        return None if made is None else made(str(operator.name).partition(".")[0], values)
+
+    def writing(self) -> tuple[Any, Any, int, int, int, int, Any]:
+        """For calls in native/bind/call/torch.c that write: a function that raises a tensor's
+        version; one that says which keys this thread excludes; the keys that it excludes below
+        autograd; the key at which PyTorch raises versions; our bits of that and of autograd; and
+        the module that has the level of forward mode.
+        """
+        torch, torch_c = self._torch, self._torch._C
+
+        def excluded() -> int:
+            raw: int = torch_c._dispatch_tls_local_exclude_set().raw_repr()
+            return raw
+
+        # A thread in inference mode excludes some of them already.
+        keys = [getattr(torch_c.DispatchKey, name) for name in _AUTOGRAD_KEYS]
+        before = [torch_c._dispatch_tls_is_dispatch_key_excluded(key) for key in keys]
+        for key in keys:
+            torch_c._dispatch_tls_set_dispatch_key_excluded(key, False)
+        without = excluded()
+        with torch_c._AutoDispatchBelowAutograd():
+            below = excluded() & ~without
+        for key, was in zip(keys, before, strict=True):
+            torch_c._dispatch_tls_set_dispatch_key_excluded(key, was)
+        views = torch_c.DispatchKeySet(torch_c.DispatchKey.ADInplaceOrView).raw_repr()
+        raise_version = torch.autograd.graph.increment_version
+        ours = DispatchKey.ADInplaceOrView.raw, _AUTOGRAD
+        return raise_version, excluded, below, views, *ours, torch.autograd.forward_ad
 
     def other(self) -> Any:
         """A tensor without memory whose set few programs have, or None if this thread has a mode of

@@ -8,7 +8,10 @@ the first with tensors of PyTorch is dispatched here, unless PyTorch wants to se
 - a tensor is wrapped: a FakeTensor, another subclass with ``__torch_dispatch__``, or the value of a
   transform; or its memory is not its value: a conjugate or a negative view, zeros without memory;
 - the operator has been exported and has no tensors, and a mode or a transform is on;
-- the operator writes to a tensor, so that the tensor's version has to rise;
+- the operator writes to a tensor, so that the tensor's version has to rise (calls in C raise it
+  themselves, where nothing else is to be done: see Note [Writes] in native/bind/call/torch.c);
+- this thread has a TorchFunctionMode, or a tensor's class a ``__torch_function__`` of its own;
+- this thread is profiled, and the call is made in Python (calls in C tell the profiler themselves);
 - it has a kernel at an autocast key that this thread has turned on (``torch.autocast``);
 - a tensor requires a gradient, gradients are enabled, and the operator has no kernel for autograd:
   then PyTorch's graph must know that something is missing.
@@ -52,16 +55,28 @@ AUTOCAST = frozenset(key for key in DispatchKey if key.name.startswith("Autocast
 
 # The gates of native/bind/call/state.h: what PyTorch wants, beside wrapped tensors. With the first,
 # Python decides about each call.
-_ALWAYS, _WATCHED, _GRADIENTS = 1, 2, 3
+ALWAYS, _WATCHED, _GRADIENTS = 1, 2, 3
 
 
-def gate_of(schema: FunctionSchema, table: DispatchTable) -> int:
+def gate_of(schema: FunctionSchema, table: DispatchTable) -> tuple[int, int]:
     """The gate of an exported operator: all calls, those of threads that PyTorch watches, or
-    these and those with tensors that require a gradient.
+    these and those with tensors that require a gradient. And the bits of the arguments that a call
+    writes to which PyTorch does not want.
     """
-    if writes(schema) or AUTOCAST & table.kernels.keys():
-        return _ALWAYS
-    return _WATCHED if _DIFFERENTIATED & table.kernels.keys() else _GRADIENTS
+    there = table.kernels.keys()
+    if AUTOCAST & there:
+        return ALWAYS, 0
+    if not writes(schema):
+        return _WATCHED if _DIFFERENTIATED & there else _GRADIENTS, 0
+    written = [a.alias_info is not None and a.alias_info.writes for a in schema.arguments]
+    are_tensors = all(
+        str(argument.type) in ("Tensor", "Tensor?")
+        for argument, is_written in zip(schema.arguments, written, strict=True)
+        if is_written
+    )
+    if _DIFFERENTIATED & there or DispatchKey.ADInplaceOrView in there or not are_tensors:
+        return ALWAYS, 0
+    return _GRADIENTS, sum(is_ << at for at, is_ in enumerate(written))
 
 
 def is_wanted(
@@ -75,11 +90,11 @@ def is_wanted(
     if calls.now()[0] & _OWN_HANDLERS:
         return False
     if not schema.dispatch_arguments:
-        return is_exported and torch_keys().is_watched()
+        return is_exported and _concerns_all()
     tensors = _tensors(schema, positional, keywords)
     if not tensors or not all(map(is_torch_tensor, tensors)):
         return False  # PyTorch takes no other values
-    if writes(schema) or torch_keys().is_watched():
+    if writes(schema) or _concerns_all(*map(type, tensors)):
         return True
     if any((raw_of(each) or 0) & WRAPPED for each in tensors):
         return True
@@ -92,6 +107,13 @@ def is_wanted(
         and torch.is_grad_enabled()
         and any(each.requires_grad for each in tensors)
     )
+
+
+def _concerns_all(*classes: type) -> bool:
+    """Whether PyTorch wants all calls of this thread with tensors of these classes."""
+    keys = torch_keys()
+    wants: bool = keys.is_watched() or keys.is_profiled() or keys.asks_functions(*classes)
+    return wants
 
 
 def writes(schema: FunctionSchema) -> bool:

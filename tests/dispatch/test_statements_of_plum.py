@@ -787,26 +787,22 @@ def special_methods(registry):
         assert Money() <= "a"
 
 
-@states(
-    "A method may name its own class in an annotation",
-    "stated",
-    "no",
-    "no: read at once; `types=` after the class",
-)
+@states("A method may name its own class in an annotation", "stated", "no", "yes")
 def own_class(registry):
     code = """
 class Money:
     @md.custom_op("s::Money_add", registry=registry)
-    def add(self, other: {annotation}) -> object:
+    def add(self, other: "Money") -> object:
         return "other"
 """
     scope = {"md": md, "registry": registry, "__name__": "own_class"}
-    with pytest.raises(errors.InvalidArgumentError, match="name 'Money' is not defined"):
-        exec(code.format(annotation="'Money'"), scope)
-    exec(code.format(annotation="object"), scope)
+    exec(code, scope)
     Money = scope["Money"]
+    assert Money().add(Money()) == "other"
+    with pytest.raises(errors.ArgumentError, match=r"takes own_class\.Money"):
+        Money().add(1)
     Money.add.register_kernel(None, lambda self, other: "money", types=(object, Money))
-    assert [Money().add(Money()), Money().add(1)] == ["money", "other"]
+    assert Money().add(Money()) == "money"
 
 
 @states(

@@ -525,12 +525,6 @@ def reason(title: str, why: str) -> Callable[[Callable[[Difference], bool]], Non
     return lambda applies: REASONS.append((title, applies, why))
 
 
-_IN_FUNCTIONS = (
-    "TorchFunctionMode",
-    "torch.device('meta') as a mode",
-    "subclass",
-    "subclass with __torch_function__",
-)
 _WITH_GRADIENT = (
     "requires_grad",
     "result of another operator",
@@ -577,15 +571,6 @@ def _(d: Difference) -> bool:
 )
 def _(d: Difference) -> bool:
     return d.where.startswith("numbers as") and d.aspect == "is refused" and d.ours is None
-
-
-@reason(
-    "functions",
-    "Calls of mdispatch never ask `__torch_function__`, nor a TorchFunctionMode: that "
-    "is what makes them fast. What the kernel calls does.",
-)
-def _(d: Difference) -> bool:
-    return d.where in _IN_FUNCTIONS
 
 
 @reason(

@@ -252,12 +252,16 @@ class TypeKeys:
                 return _BY_PYTHON, 0
             return (
                 _BY_TORCH,
-                0,
+                _WITH_FUNCTION if torch.has_function(cls) else 0,
                 torch.ask,
                 torch.known,
                 torch.other,
                 torch.is_watched,
                 torch.library,
+                torch.operators,
+                torch.writing,
+                torch.record,
+                torch.are_aliases,
             )
         if _has_arrays_device(cls):
             return _BY_ATTRIBUTE, DispatchKey.CPU.raw
@@ -273,6 +277,9 @@ class TypeKeys:
 _REGISTERED, _BY_ATTRIBUTE, _BY_TORCH, _BY_PYTHON, _NEVER, _HANDLED, _BY_DEVICE, _BY_SHARDING = (
     range(1, 9)
 )
+
+#: Beside the bits of keys: see native/bind/call/state.h.
+_WITH_FUNCTION = 1 << 62
 
 _PROTOCOLS = {"__dispatch_keys__", "__dlpack_device__"}
 

@@ -81,6 +81,7 @@ class Cell:
         signature: object,
         most: int,
         gate: int,
+        written: int,
         is_by_type: bool,
         torch: object,
     ) -> None: ...

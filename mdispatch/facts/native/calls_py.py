@@ -117,10 +117,14 @@ class Unshared:
     def _look(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise NotImplementedError
 
+    def _below(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        raise NotImplementedError
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        result = self._chosen()(*args, **kwargs)
-        if self._looks:
-            self._look(result, args, kwargs)
+        if not self._looks:
+            return self._chosen()(*args, **kwargs)
+        result = self._below(self._chosen())(*args, **kwargs)
+        self._look(result, args, kwargs)
         return result
 
 

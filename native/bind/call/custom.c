@@ -158,6 +158,45 @@ static bool is_unshared(const struct state *st, PyObject *result, PyObject *cons
     return !unsure;
 }
 
+static bool is_among(PyObject *value, PyObject *const *values, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *each = values[i];
+        if (each == value || (is_list(each) && is_among(value, PySequence_Fast_ITEMS(each),
+                                                        PySequence_Fast_GET_SIZE(each))))
+            return true;
+    }
+    return false;
+}
+
+/* Whether results that are all tensors of PyTorch share nothing with the arguments nor with each
+ * other, as PyTorch says; 0, perhaps with an error, when Python has to look. */
+static bool is_unshared_in_torch(struct state *st, PyObject *result, PyObject *const *args,
+                                 Py_ssize_t n) {
+    PyObject *ask = atomic_load_explicit(&st->torch.ask, memory_order_acquire);
+    bool are_several = is_list(result), are_tensors = ask && st->torch.are_aliases != Py_None;
+    PyObject *results = !are_tensors  ? NULL
+                        : are_several ? PySequence_Tuple(result)
+                                      : PyTuple_Pack(1, result);
+    for (Py_ssize_t i = 0; results && i < PyTuple_GET_SIZE(results); i++) {
+        uint64_t ignored;
+        PyObject *one = PyTuple_GET_ITEM(results, i);
+        are_tensors = are_tensors && how_known(st, Py_TYPE(one), &ignored) == BY_TORCH;
+        /* PyTorch compares memory, and tensors of some layouts have none. */
+        are_tensors = are_tensors && !is_among(one, args, n) &&
+                      !is_among(one, PySequence_Fast_ITEMS(results), i);
+    }
+    PyObject *given = results && are_tensors ? PyTuple_New(n) : NULL, *none = NULL, *answer = NULL;
+    for (Py_ssize_t i = 0; given && i < n; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
+    if (given && (none = PyDict_New()))
+        answer = PyObject_CallFunctionObjArgs(st->torch.are_aliases, given, none, results, NULL);
+    bool is = answer == Py_False;
+    Py_XDECREF(results);
+    Py_XDECREF(given);
+    Py_XDECREF(none);
+    Py_XDECREF(answer);
+    return is;
+}
+
 /* Has Python compare the result with the arguments: _check(result, args, kwargs). */
 static int look(PyObject *self, PyObject *result, PyObject *const *args, Py_ssize_t n,
                 PyObject *kwnames) {
@@ -176,10 +215,45 @@ static int look(PyObject *self, PyObject *result, PyObject *const *args, Py_ssiz
     return answer ? 0 : -1;
 }
 
+static bool are_of_torch(struct state *st, PyObject *const *args, Py_ssize_t n) {
+    uint64_t ignored;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (how_known(st, Py_TYPE(args[i]), &ignored) == BY_TORCH ||
+            (is_list(args[i]) && are_of_torch(st, PySequence_Fast_ITEMS(args[i]),
+                                              PySequence_Fast_GET_SIZE(args[i]))))
+            return true;
+    }
+    return false;
+}
+
+/* Calls the function. With tensors of PyTorch, nothing that it does is recorded for gradients. */
+static PyObject *unrecorded(Unshared *self, PyObject *function, PyObject *const *args, size_t nargsf,
+                            PyObject *kwnames) {
+    struct state *st = self->state;
+    uint64_t kept;
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf), named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    if (!self->looks || !atomic_load_explicit(&st->torch.ask, memory_order_acquire) ||
+        !are_of_torch(st, args, n + named))
+        return PyObject_Vectorcall(function, args, nargsf, kwnames);
+    int begun = begin_below_autograd(st, &kept);
+    if (begun < 0) return NULL;
+    if (!begun) {
+        PyObject *below = PyObject_GetAttrString((PyObject *)self, "_below");
+        PyObject *bound = below ? PyObject_CallOneArg(below, function) : NULL;
+        PyObject *result = bound ? PyObject_Vectorcall(bound, args, nargsf, kwnames) : NULL;
+        Py_XDECREF(below);
+        Py_XDECREF(bound);
+        return result;
+    }
+    PyObject *result = PyObject_Vectorcall(function, args, nargsf, kwnames);
+    end_below_autograd(st, kept);
+    return result;
+}
+
 static PyObject *unshared_call(PyObject *self_, PyObject *const *args, size_t nargsf,
                                PyObject *kwnames) {
     Unshared *self = (Unshared *)self_;
-    const struct state *st = self->state;
+    struct state *st = self->state;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf), named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     /* The guards that enable and disable kernels: a tuple, empty when nothing is switched. */
     PyObject *guards =
@@ -189,9 +263,10 @@ static PyObject *unshared_call(PyObject *self_, PyObject *const *args, size_t na
     Py_DECREF(guards);
     PyObject *function =
         is_switched ? PyObject_CallMethod(self_, "_chosen", NULL) : Py_NewRef(self->function);
-    PyObject *result = function ? PyObject_Vectorcall(function, args, nargsf, kwnames) : NULL;
+    PyObject *result = function ? unrecorded(self, function, args, nargsf, kwnames) : NULL;
     Py_XDECREF(function);
     if (!result || !self->looks || is_unshared(st, result, args, n + named)) return result;
+    if (!PyErr_Occurred() && is_unshared_in_torch(st, result, args, n + named)) return result;
     if (PyErr_Occurred() || look(self_, result, args, n, kwnames)) Py_CLEAR(result);
     return result;
 }

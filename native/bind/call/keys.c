@@ -73,10 +73,10 @@ static uint32_t ask_type(struct state *st, PyTypeObject *type, uint64_t *raw) {
     unsigned long long keys = 0;
     Py_INCREF(type);
     uint32_t tag = given_tag(st, type);
-    PyObject *told[5] = {NULL}; /* of BY_TORCH */
+    PyObject *told[TOLD] = {NULL}; /* of BY_TORCH */
     PyObject *answer = PyObject_CallFunctionObjArgs(st->how_of_type, type, NULL);
-    if (answer && !PyArg_ParseTuple(answer, "IK|OOOOO", &how, &keys, &told[0], &told[1], &told[2],
-                                    &told[3], &told[4]))
+    if (answer && !PyArg_ParseTuple(answer, "IK|OOOOOOOOO", &how, &keys, &told[0], &told[1], &told[2],
+                                    &told[3], &told[4], &told[5], &told[6], &told[7], &told[8]))
         how = UNKNOWN;
     if (how == BY_TORCH && torch_is(st, told)) how = UNKNOWN;
     Py_XDECREF(answer);
@@ -225,9 +225,12 @@ int ask_keys(struct state *st, PyObject *value, uint32_t how, uint64_t keys, uin
     else if (how == HANDLED) {
         is = ask_value(st, value, how, 0, &found);
         if (is >= 0) is = 1, found |= keys;
+    } else if (how == BY_TORCH) {
+        is = ask_value(st, value, how, 0, &found);
+        found |= keys | FROM_TORCH;
     } else
         is = ask_value(st, value, how, keys, &found);
-    if (is > 0) *raw |= how == BY_TORCH ? found | FROM_TORCH : found;
+    if (is > 0) *raw |= found;
     return is;
 }
 

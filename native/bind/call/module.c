@@ -107,7 +107,7 @@ static void set(PyObject **place, PyObject *value) {
 static PyObject *call_raw_of(PyObject *m, PyObject *value) {
     uint64_t raw = 0;
     int found = carries(PyModule_GetState(m), value, &raw);
-    if (found > 0) return PyLong_FromUnsignedLongLong(raw & ~FROM_TORCH);
+    if (found > 0) return PyLong_FromUnsignedLongLong(raw & ~(FROM_TORCH | WITH_FUNCTION));
     if (PyErr_Occurred()) return NULL;
     return Py_NewRef(found == 0 ? Py_None : Py_False);
 }
@@ -201,6 +201,8 @@ static PyMethodDef methods[] = {
     DO(st->check); DO(st->call_packet); DO(st->renew_packet); DO(st->for_types); DO(st->how_of_type); \
     DO(st->raw_of); DO(st->key_type); DO(st->key_set_type); DO(st->own_errors); \
     DO(st->raw_by_name); DO(st->raw_by_sharding); DO(st->torch.known); DO(st->torch.other); DO(st->torch.is_watched); DO(st->raw_by_key); \
+    DO(st->torch.writing); DO(st->torch.record); DO(st->torch.are_aliases); DO(st->torch.raise_version); \
+    DO(st->torch.forward); DO(st->torch.level_name); \
     DO(st->end_name); DO(st->not_entered_name); \
     DO(st->keys_name); DO(st->device_name); DO(st->sharding_name); DO(st->repr_name); DO(st->grad_name); DO(st->missing_name); \
     DO(st->dynamic_name); DO(st->object_name); DO(st->class_name); DO(st->abstract); DO(st->abstract_token); DO(st->observed_type); DO(st->handle_type); DO(st->runtime_keys); DO(st->said); \

@@ -447,16 +447,16 @@ Plan *plan_narrowed(struct state *st, const Plan *from, PyObject *table, uint64_
 }
 
 /* install(begun, view, node, version, generation, mask, masks, shape, table, signature, most,
- * gate, is by type, PyTorch's operator or None) */
+ * gate, written, is by type, PyTorch's operator or None) */
 static PyObject *cell_install(Cell *self, PyObject *args) {
-    unsigned long long changes, epoch, node, version, generation, mask;
+    unsigned long long changes, epoch, node, version, generation, mask, written;
     PyObject *view, *masks, *shape, *table, *signature, *torch;
     struct state *st = self->state;
     const uint64_t *word;
     int most, gate, is_by_type;
-    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOiipO", &changes, &epoch, st->view_type, &view, &node,
+    if (!PyArg_ParseTuple(args, "(KK)O!KKKKOO!OOiiKpO", &changes, &epoch, st->view_type, &view, &node,
                           &version, &generation, &mask, &masks, st->shape_type, &shape, &table,
-                          &signature, &most, &gate, &is_by_type, &torch))
+                          &signature, &most, &gate, &written, &is_by_type, &torch))
         return NULL;
     if (most < 0 || most >= NO_TARGET || md_word(((View *)view)->registry, node, &word))
         Py_RETURN_NONE; /* the registry was closed meanwhile */
@@ -476,6 +476,7 @@ static PyObject *cell_install(Cell *self, PyObject *args) {
     plan->signature = Py_NewRef(signature);
     plan->most = (uint8_t)most;
     plan->gate = (uint8_t)gate;
+    plan->written = written;
     plan->torch = torch == Py_None ? NULL : Py_NewRef(torch);
     Py_ssize_t positional = plan->shape->positional;
     int is_too_long = plan->shape->keyword_only || positional > REMEMBERED;

@@ -163,7 +163,8 @@ typedef struct plan {
     View *view;
     Shape *shape;
     PyObject *table, *signature;
-    uint8_t gate;    /* what PyTorch wants to see of its calls */
+    uint8_t gate;     /* what PyTorch wants to see of its calls */
+    uint64_t written; /* the arguments that calls write to which PyTorch does not want */
     PyObject *torch; /* PyTorch's operator, if it wants all with its tensors alone; or NULL */
     struct memory arguments, result;
     Py_ssize_t remembered;       /* how many arguments a remembered call has; -1 when none can be */
@@ -247,21 +248,32 @@ struct known {
     _Atomic uint32_t tag, how;
 };
 
-/* In a word of keys, beside our bits: a tensor of PyTorch is among the values. */
+/* In a word of keys, beside our bits: a tensor of PyTorch is among the values, and one whose class
+ * has a __torch_function__. Python gives the second one with the class: context/values.py. */
 #define FROM_TORCH (UINT64_C(1) << 63)
+#define WITH_FUNCTION (UINT64_C(1) << 62)
 
 /* What PyTorch wants to see of an operator's calls (mdispatch/torch/side.py: gate_of). */
 enum { NO_GATE, ALWAYS, WATCHED, GRADIENTS };
 
 /* See Note [Tensors] in torch.c. */
-enum { SETS = 64, PLACES = 64, UNWATCHED = 8 };
+enum { SETS = 64, PLACES = 64, UNWATCHED = 8, TOLD = 9 };
 struct torch {
     _Atomic(PyObject *) ask; /* PyTorch's function that says a tensor's keys */
     PyObject *known;         /* a dict: the numbers of its sets as ours. Set before `ask` */
     PyObject *other;         /* makes a tensor of another set, or None. Set before `ask` */
     PyObject *is_watched;    /* whether PyTorch watches this thread. Set before `ask` */
+    PyObject *writing;       /* for calls that write. Set before `ask` */
+    PyObject *record;        /* makes a record for PyTorch's profiler. Set before `ask` */
+    PyObject *are_aliases;   /* whether results share memory, or None. Set before `ask` */
     void *library;           /* that has the sets of threads; NULL when they are not found */
+    /* Of this thread; NULL: not found. The last one: whether it has a TorchFunctionMode. */
+    bool (*are_gradients_on)(void), (*is_profiled)(void), (*asks_functions)(void);
     /* [gil] The rest. */
+    /* Of Note [Writes]; the first is NULL as long as PyTorch has not confirmed the rest. */
+    PyObject *raise_version, *forward, *level_name;
+    uint64_t below_autograd, at_views, views, autograd;
+    bool writes_refused;
     uint8_t search; /* OPEN, FOUND or GIVEN_UP */
     uint16_t in_object, in_impl;
     uint64_t first; /* the first set that was seen */
@@ -582,15 +594,32 @@ static inline int effective_in(const struct state *st, const Plan *plan, uint64_
 /* torch.c */
 /* Keeps what TorchKeys (mdispatch/torch/keys.py) says of PyTorch: its function, the
  * dict of what that answered, which Python fills, a function that makes a tensor, one that says
- * whether this thread is watched, and the path of a library. They are the same at each call, and
- * never change. -1 with an error. */
-int torch_is(struct state *st, PyObject *const told[5]);
+ * whether this thread is watched, the paths of two libraries, and functions for calls that write, for
+ * its profiler, and for results that may share memory. They are the same at each call, and never
+ * change. -1 with an error. */
+int torch_is(struct state *st, PyObject *const told[TOLD]);
 /* The keys that PyTorch says a tensor has: 1, or -1, perhaps with an error, when Python has to be
  * asked: also about a set that is new. */
 int from_torch(struct state *st, PyObject *value, uint64_t *raw);
 /* Whether PyTorch wants to see a call that has a tensor of it among these arguments, or Python has
  * to find out. */
 bool torch_wants(struct state *st, int gate, PyObject *const *args, Py_ssize_t n);
+/* See Note [Writes]. Turns gradients off for the calls of this thread, or begins a write, which does
+ * that, too: 1; 0 when this thread cannot do it here; -1 with an error. After 1,
+ * `end_below_autograd` gets what is in `kept`. */
+int begin_below_autograd(struct state *st, uint64_t *kept);
+int begin_write_of_torch(struct state *st, uint64_t written, PyObject *const *values, uint64_t raw,
+                         uint64_t *kept);
+void end_below_autograd(struct state *st, uint64_t kept);
+/* Whether PyTorch's profiler looks at this thread. */
+static inline bool is_profiled(const struct state *st) {
+    return st->torch.is_profiled && st->torch.is_profiled();
+}
+/* Begins what it records of a call: a new reference, which `end_record` takes over; NULL with an
+ * error. */
+PyObject *begin_record(struct state *st, PyObject *self, PyObject *const *values, Py_ssize_t n);
+/* -1 with an error; it leaves one that is set. */
+int end_record(PyObject *record);
 PyObject *torch_place(PyObject *m, PyObject *args);
 PyObject *torch_found(PyObject *m, PyObject *ignored);
 

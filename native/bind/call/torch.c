@@ -44,17 +44,33 @@ enum {
     FEW_PLACES = 8
 };
 
-int torch_is(struct state *st, PyObject *const told[5]) {
+/* A function of PyTorch without arguments, by its name in C++. */
+typedef bool (*asked)(void);
+static asked function_at(void *library, const char *name) {
+    asked found = NULL;
+    void *at = library ? dlsym(library, name) : NULL;
+    memcpy(&found, &at, sizeof at); /* ISO C has no cast from one to the other */
+    return found;
+}
+
+int torch_is(struct state *st, PyObject *const told[TOLD]) {
     struct torch *t = &st->torch;
-    if (!told[4]) return 0;
-    const char *path = PyUnicode_AsUTF8(told[4]);
-    if (!path) return -1;
+    if (!told[TOLD - 1]) return 0;
+    const char *path = PyUnicode_AsUTF8(told[4]), *operators = PyUnicode_AsUTF8(told[5]);
+    if (!path || !operators) return -1;
     lock(st);
     if (!atomic_load(&t->ask)) {
         t->known = Py_NewRef(told[1]);
         t->other = Py_NewRef(told[2]);
         t->is_watched = Py_NewRef(told[3]);
+        t->writing = Py_NewRef(told[6]);
+        t->record = Py_NewRef(told[7]);
+        t->are_aliases = Py_NewRef(told[8]);
         t->library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+        t->are_gradients_on = function_at(t->library, "_ZN3c108GradMode10is_enabledEv");
+        void *library = dlopen(operators, RTLD_LAZY | RTLD_NOLOAD);
+        t->is_profiled = function_at(library, "_ZN2at12hasCallbacksEv");
+        t->asks_functions = function_at(library, "_ZN2at4impl27torch_function_mode_enabledEv");
         atomic_store_explicit(&t->ask, Py_NewRef(told[0]), memory_order_release);
     }
     unlock(st);
@@ -198,8 +214,8 @@ int from_torch(struct state *st, PyObject *value, uint64_t *raw) {
 
 #ifndef Py_GIL_DISABLED
 
-static const struct words *words_of_thread(const struct torch *t) {
-    static _Thread_local const struct words *words;
+static struct words *words_of_thread(const struct torch *t) {
+    static _Thread_local struct words *words;
     if (!words && t->library)
         words = dlsym(t->library, "_ZN3c104impl26raw_local_dispatch_key_setE");
     return words;
@@ -208,6 +224,7 @@ static const struct words *words_of_thread(const struct torch *t) {
 /* Whether this thread is one that PyTorch does not watch. */
 static bool is_unwatched(struct torch *t) {
     const struct words *now = words_of_thread(t);
+    if (t->asks_functions && t->asks_functions()) return false;
     for (int i = 0; now && i < t->n_unwatched; i++) {
         const struct words *each = &t->unwatched[i];
         if (LIKELY(each->included == now->included && each->excluded == now->excluded)) return true;
@@ -234,20 +251,150 @@ static bool may_require_grad(struct state *st, PyObject *value) {
 }
 
 bool torch_wants(struct state *st, int gate, PyObject *const *args, Py_ssize_t n) {
+    const struct torch *t = &st->torch;
     if (gate == ALWAYS || !is_unwatched(&st->torch)) return true;
-    for (Py_ssize_t i = 0; gate == GRADIENTS && i < n; i++) {
+    if (gate != GRADIENTS || (t->are_gradients_on && !t->are_gradients_on())) return false;
+    for (Py_ssize_t i = 0; i < n; i++) {
         if (may_require_grad(st, args[i])) return true;
     }
     return false;
 }
 
+/* --- writes ------------------------------------------------------------------------------------
+ *
+ * Note [Writes]
+ * For an operator that writes to a tensor PyTorch's dispatcher does two things on the way to the
+ * kernel: it raises the tensor's version, and it turns gradients off for the kernel's own calls,
+ * by autograd's keys in the set of excluded keys. Where it has nothing else to do (nobody watches,
+ * and no tensor needs a gradient), the call is made here, and does the two itself: the version by
+ * PyTorch's own function, the keys in this thread's word. As with all of PyTorch's memory, the word
+ * is only believed once PyTorch has named the keys that this file had written there.
+ *
+ * The kernels of `custom_op` never record what they do: neither in a graph that PyTorch's compiler
+ * has made, nor here. Forward mode is let through: the calls of a kernel keep the tangents.
+ *
+ * The version is raised first: a kernel that fails may have written. A thread that excludes the key
+ * at which PyTorch raises versions, and tensors without that key (those of inference mode), have no
+ * version to raise. */
+
+/* The keys that this thread excludes, as PyTorch says. */
+static uint64_t told_excluded(PyObject *excluded) {
+    PyObject *told = PyObject_CallNoArgs(excluded);
+    uint64_t keys = told ? PyLong_AsUnsignedLongLong(told) : 0;
+    Py_XDECREF(told);
+    return keys;
+}
+
+static bool learn_to_write(struct torch *t) {
+    struct words *now = words_of_thread(t);
+    unsigned long long below, at_views, views, autograd;
+    PyObject *raise, *excluded, *forward;
+    if (!now || !t->writing || t->writes_refused) return false;
+    if (!t->level_name && !(t->level_name = PyUnicode_InternFromString("_current_level")))
+        return false;
+    PyObject *told = PyObject_CallNoArgs(t->writing);
+    if (told && PyArg_ParseTuple(told, "OOKKKKO", &raise, &excluded, &below, &at_views, &views,
+                                 &autograd, &forward)) {
+        uint64_t before = now->excluded, theirs = told_excluded(excluded);
+        now->excluded = before & ~below;
+        bool is_right = told_excluded(excluded) == (theirs & ~below);
+        now->excluded = before | below;
+        is_right = is_right && told_excluded(excluded) == (theirs | below);
+        now->excluded = before;
+        if (is_right && below && !PyErr_Occurred()) {
+            t->below_autograd = below;
+            t->at_views = at_views;
+            t->views = views;
+            t->autograd = autograd;
+            t->forward = Py_NewRef(forward);
+            t->raise_version = Py_NewRef(raise);
+        }
+    }
+    Py_XDECREF(told);
+    t->writes_refused = !t->raise_version;
+    return t->raise_version != NULL;
+}
+
+int begin_below_autograd(struct state *st, uint64_t *kept) {
+    struct torch *t = &st->torch;
+    if (UNLIKELY(!t->raise_version) && !learn_to_write(t)) return PyErr_Occurred() ? -1 : 0;
+    struct words *now = words_of_thread(t);
+    PyObject *level = now ? PyObject_GetAttr(t->forward, t->level_name) : NULL;
+    bool is_forward = level && PyLong_Check(level) && PyLong_AsLong(level) >= 0;
+    Py_XDECREF(level);
+    if (!level) return now ? -1 : 0;
+    *kept = now->excluded;
+    if (!is_forward) now->excluded |= t->below_autograd;
+    return 1;
+}
+
+int begin_write_of_torch(struct state *st, uint64_t written, PyObject *const *values, uint64_t raw,
+                         uint64_t *kept) {
+    struct torch *t = &st->torch;
+    if (UNLIKELY(!t->raise_version) && !learn_to_write(t)) return PyErr_Occurred() ? -1 : 0;
+    struct words *now = words_of_thread(t);
+    if (!now) return 0;
+    for (Py_ssize_t i = 0; raw & t->views && !(now->excluded & t->at_views) && written >> i; i++) {
+        uint64_t ignored;
+        if (!(written >> i & 1) || how_known(st, Py_TYPE(values[i]), &ignored) != BY_TORCH) continue;
+        PyObject *done = PyObject_CallOneArg(t->raise_version, values[i]);
+        if (!done) return -1;
+        Py_DECREF(done);
+    }
+    *kept = now->excluded;
+    if (raw & t->autograd) now->excluded |= t->below_autograd;
+    return 1;
+}
+
+void end_below_autograd(struct state *st, uint64_t kept) {
+    words_of_thread(&st->torch)->excluded = kept;
+}
+
 #else
+
+int begin_write_of_torch(struct state *st, uint64_t written, PyObject *const *values, uint64_t raw,
+                         uint64_t *kept) {
+    return 0;
+}
+
+void end_below_autograd(struct state *st, uint64_t kept) {
+}
+
+int begin_below_autograd(struct state *st, uint64_t *kept) {
+    return 0;
+}
 
 bool torch_wants(struct state *st, int gate, PyObject *const *args, Py_ssize_t n) {
     return true;
 }
 
 #endif
+
+PyObject *begin_record(struct state *st, PyObject *self, PyObject *const *values, Py_ssize_t n) {
+    PyObject *tuple = PyTuple_New(n);
+    for (Py_ssize_t i = 0; tuple && i < n; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(values[i]));
+    PyObject *record =
+        tuple ? PyObject_CallFunctionObjArgs(st->torch.record, self, tuple, NULL) : NULL;
+    Py_XDECREF(tuple);
+    if (record && record != Py_None) {
+        PyObject *entered = PyObject_CallMethod(record, "__enter__", NULL);
+        if (!entered) Py_CLEAR(record);
+        Py_XDECREF(entered);
+    }
+    return record;
+}
+
+int end_record(PyObject *record) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *done = record == Py_None
+                         ? Py_NewRef(record)
+                         : PyObject_CallMethod(record, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    Py_DECREF(record);
+    Py_XDECREF(done);
+    if (type) PyErr_Restore(type, value, traceback); /* drops a later one */
+    return done ? 0 : -1;
+}
 
 /* place(in_object, in_impl): uses that place, as if it had been found; with (0, 0) none, for good.
  * Returns nothing. For MDISPATCH_TENSORS, and for tests. */
