@@ -81,6 +81,9 @@ _MEANT = {
 }
 _INSIDE = {"(T)": "int, str", "Dict(T)": "str, int"}  # where they have no brackets
 
+#: What PyTorch writes before the name of a class.
+_OF_TORCH = "__torch__.torch.classes."
+
 # Types that can have a default, with the Python types of the default. None is allowed for each of
 # them, and is the only default for types with an empty tuple here.
 _DEFAULTS: dict[str, tuple[type, ...]] = {
@@ -117,14 +120,16 @@ _DTYPES = {
 class Parser:
     """One pass over the text of one schema, read token by token through its scanner ``scan``.
 
-    ``typevars`` allows unknown types as variables, if they start in lower case.
+    ``typevars`` allows unknown types as variables, if they start in lower case. With ``of_torch``
+    the class that PyTorch calls ``__torch__.torch.classes.shop.Tokenizer`` is ``shop.Tokenizer``.
     """
 
-    __slots__ = ("scan", "typevars")
+    __slots__ = ("of_torch", "scan", "typevars")
 
-    def __init__(self, text: str, typevars: bool = False) -> None:
+    def __init__(self, text: str, typevars: bool = False, of_torch: bool = False) -> None:
         self.scan = Scanner(text)
         self.typevars = typevars
+        self.of_torch = of_torch
 
     def declaration(self, namespace: str | None = None) -> FunctionSchema:
         """The whole text. ``namespace`` is the library's: the name repeats it or leaves it out."""
@@ -281,11 +286,20 @@ class Parser:
             self.scan.pos += 1
             name = f"{name}.{self.scan.identifier('the name of a class')}"
             is_class = True
+        if self.of_torch and name.partition(".")[0] == "__torch__":
+            return Type(self.class_of_torch(name, start)), None
         if is_class:
             return Type(name, self.parameters(nesting)), self.alias()
         if name not in PLAIN and not (self.typevars and name[0].islower()):
             self.fail_unknown(name, start)
         return Type(name), self.alias()
+
+    def class_of_torch(self, name: str, start: int) -> str:
+        """The name without the words that PyTorch puts before it."""
+        ours = name.removeprefix(_OF_TORCH)
+        if ours == name or ours.count(".") != 1:
+            self.scan.fail(f"{name!r:.60} is no class of PyTorch; write {_OF_TORCH}ns.Name", start)
+        return ours
 
     def parameters(self, nesting: int) -> tuple[Type, ...]:
         """The types in brackets after a class; none before "[]" and "[3]", which make lists."""

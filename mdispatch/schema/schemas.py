@@ -36,7 +36,8 @@ def parse_schema(
     ``namespace`` is that of the library which defines it: the text may leave it out, and must not
     name another. With ``allow_typevars`` it reads all that PyTorch's own schemas have, and what no
     operator here can be defined with: unknown types that start in lower case are type variables,
-    and the default of a list may have more elements than the list's size.
+    the default of a list may have more elements than the list's size, and the class
+    ``__torch__.torch.classes.shop.Tokenizer`` is ``shop.Tokenizer``.
 
     SchemaSyntaxError, showing the location, for a text that is no schema; InvalidNameError for
     another namespace. (c10: parseSchema)
@@ -46,7 +47,7 @@ def parse_schema(
 
     if not isinstance(text, str):
         raise InvalidArgumentError(f"a schema is a str, not {type(text).__name__}")
-    return Parser(text, allow_typevars).declaration(namespace)
+    return Parser(text, allow_typevars, of_torch=allow_typevars).declaration(namespace)
 
 
 def literals(type: Type) -> list[Literal]:

@@ -16,10 +16,9 @@ from ..keys import DispatchKey
 from ..registry import Registry
 from ..registry.library import Library
 from ..registry.register import fall_back
-from ..schema import parse_schema
 from .common import _debug_of, _found, _key, _registry, _text, _theirs
 from .keys import _compat
-from .schemas import checked
+from .schemas import parsed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,9 +37,9 @@ _T_T = "(Tensor _0) -> Tensor _0"
 
 
 def _pytorchs(schema: str, namespace: str) -> str:
-    """The text. SchemaSyntaxError for one that is only ours."""
-    checked(parse_schema(schema, namespace), schema)
-    return schema
+    """The text, with our names of classes. SchemaSyntaxError for one that is only ours."""
+    its = parsed(schema, namespace)
+    return str(its) if "__torch__" in schema else schema
 
 
 def _same(x: object) -> object:

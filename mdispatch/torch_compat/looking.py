@@ -22,7 +22,7 @@ from ..schema.names import OperatorName
 from .common import _debug_of, _found, _key, _registry, _text, _theirs, using
 from .keys import DispatchKeySet, _compat, _key_set, _keys_of
 from .library import _UNSET
-from .registering import _FunctionSchema
+from .schemas import FunctionSchema
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -254,9 +254,9 @@ class _DispatchOperatorHandle:
         self._registry = registry
 
     @_theirs
-    def schema(self) -> _FunctionSchema:
+    def schema(self) -> FunctionSchema:
         """The schema. RuntimeError when the definition was closed."""
-        return _FunctionSchema.of(self._operator.schema)
+        return FunctionSchema(self._operator.schema)
 
     @_theirs
     def debug(self) -> str:

@@ -7,7 +7,6 @@ import warnings
 from .. import fake
 from ..authoring import functions
 from ..registry.library import Library
-from ..schema import Argument, FunctionSchema
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,34 +58,3 @@ def impl_abstract(qualname: Any, func: Any = None, *, lib: Library | None = None
         "impl_abstract is PyTorch's old name: call register_fake", FutureWarning, stacklevel=2
     )
     return fake.register_fake(qualname, func, lib=lib)
-
-
-class _Argument(Argument):
-    """An argument with PyTorch's name for its default."""
-
-    __slots__ = ()
-
-    @property
-    def default_value(self) -> object:
-        """The default, None if there is none."""
-        return self.default
-
-
-class _FunctionSchema(FunctionSchema):
-    """A schema with PyTorch's names."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, schema: FunctionSchema) -> _FunctionSchema:
-        """The same schema."""
-        arguments, returns = (
-            tuple(_Argument(*each._fields()) for each in some)  # type: ignore[arg-type]
-            for some in (schema.arguments, schema.returns)
-        )
-        return cls(schema.name, arguments, returns, schema.is_vararg, schema.is_varret)
-
-    @property
-    def overload_name(self) -> str:
-        """The part of the name after the dot, or ""."""
-        return self.name.overload
