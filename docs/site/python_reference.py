@@ -223,6 +223,8 @@ VALUES = {
     "ADInplaceOrView.",
     "mdispatch.torch_compat._after_autograd_keyset": "What is left for a kernel at an "
     "autograd key.",
+    "mdispatch.torch_compat.ops": "The operators of the registry on which torch_compat works: "
+    "``ops.namespace.name.overload``.",
     "mdispatch.torch_compat._dispatch_autogradother_backends": "The keys whose kernels "
     "AutogradOther leads to.",
 }

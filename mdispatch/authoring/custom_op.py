@@ -110,6 +110,7 @@ def custom_op(
     schema: str | None = None,
     tags: str | Iterable[str] = (),
     registry: Registry | None = None,
+    _made: Any = None,
 ) -> Any:
     """Makes an operator from a function. Without ``function`` it is a decorator.
 
@@ -192,7 +193,7 @@ def custom_op(
                 place = places_around(given)[its_name]
                 library.hold(RegistrationHandle(None, expect_class(its_name, *place)))
             library.define_with_attributes(str(parsed), attributes, forward=bool(around))
-            made = CustomOpDef(library, parsed, given)
+            made: CustomOpDef[P, R] = (_made or CustomOpDef)(library, parsed, given)
             made._around |= around
             if classes and made._has_tensors and "torch.library" in sys.modules:
                 tell = seam.perhaps("classes in PyTorch")
@@ -326,7 +327,7 @@ class CustomOpDef(Forward, Named, Described, Generic[P, R_co]):
         self.__wrapped__ = function
         entry = library.registry.dispatcher.entry(self.name)
         if entry.peer is None:
-            entry.peer = _EXPORTED_WHEN_NEEDED
+            entry.peer = EXPORTED_WHEN_NEEDED
         # Registered first, and wherever there are Tensors: without it, a kernel for every device
         # would also serve meta values, and look for their data. A fake kernel comes later, so it is
         # the newest.
@@ -703,7 +704,7 @@ class _ExportedWhenNeeded:
         """Nothing is there yet."""
 
 
-_EXPORTED_WHEN_NEEDED = _ExportedWhenNeeded()
+EXPORTED_WHEN_NEEDED = _ExportedWhenNeeded()
 
 
 # --- the library of one operator ------------------------------------------------------------------

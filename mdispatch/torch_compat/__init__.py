@@ -11,6 +11,13 @@ of its own: it asks libraries, registries, guards and keys. ::
     m.def_("foo(Tensor x) -> Tensor").impl_t_t("foo", "CPU", debug="fn_cpu")
     print(C._dispatch_dump_table("test::foo"))
 
+A program that was written for torch.library runs with one line changed, its import: ``from
+mdispatch.torch_compat import torch`` in place of ``import torch``, or ``from mdispatch.torch_compat
+import Library, custom_op`` in place of ``from torch.library import Library, custom_op``. The module
+``torch_compat.torch`` says which names of ``torch`` are then ours. An operator, a schema, a library
+and an operator that custom_op made have more names here than in mdispatch, those of PyTorch's own
+code: ``op._schema``, ``op.name()``, ``argument.default_value``, ``library._destroy()``.
+
 The names are those of ``torch._C`` (torch/csrc/utils/python_dispatch.cpp and, for modes and guards,
 its neighbours), of torch/_ops.py, torch/library.py and torch/utils/_python_dispatch.py. A
 key is a DispatchKey or its name. A name of no key is a RuntimeError; a value of another type is a
@@ -31,12 +38,13 @@ from __future__ import annotations
 
 from ..dispatch.kernels import fallthrough_kernel
 from ..keys import DispatchKey
-from . import infer, keys, library, looking, registering, schemas, threads
+from . import infer, keys, library, looking, operators, registering, schemas, threads
 from .common import using
 from .infer import *
 from .keys import *
 from .library import *
 from .looking import *
+from .operators import *
 from .registering import *
 from .schemas import *
 from .threads import *
@@ -46,6 +54,7 @@ __all__ += infer.__all__
 __all__ += keys.__all__
 __all__ += library.__all__
 __all__ += looking.__all__
+__all__ += operators.__all__
 __all__ += registering.__all__
 __all__ += schemas.__all__
 __all__ += threads.__all__
