@@ -316,6 +316,19 @@ def test_all_other_names_are_pytorchs():
     assert not hasattr(torch.library, "no_such_name")
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed here")
+def test_an_operator_that_pytorch_has_is_beside_it():
+    from mdispatch.torch_compat import torch
+
+    lib = torch.library.Library("aten", "FRAGMENT")
+    lib.define("bmm(Tensor self, Tensor mat2) -> Tensor")
+    lib.impl("bmm", lambda x, y: -x, "CPU")
+    x = torch.ones(1, 1, 1)
+    assert (torch.ops.aten.bmm(x, x).item(), torch.bmm(x, x).item()) == (-1, 1)
+    with pytest.raises(errors.TorchExportError, match="aten::bmm"):
+        torch.ops.aten.bmm(x.requires_grad_(), x)
+
+
 def test_without_pytorch_its_names_cannot_be_imported(monkeypatch):
     from mdispatch.torch_compat import torch
 
