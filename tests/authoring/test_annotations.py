@@ -550,7 +550,7 @@ def test_a_dotted_type_in_a_text_has_to_be_known(registry):
     for type_, words in (
         ("torch.Tensor", "no class 'torch.Tensor' here; did you mean Tensor?"),
         ("collections.abc.Sequence", "did you mean Sequence?"),
-        ("shop.Nothing", "or say forward=True if it comes later"),
+        ("nowhere.Zzyzx", "or say forward=True if it comes later"),
     ):
         with pytest.raises(errors.SchemaSyntaxError) as caught:
             lib.define(f"f({type_}[] x, float y=2.5) -> int")
