@@ -199,11 +199,10 @@ static int refuses(struct state *st, const Shape *shape, PyObject *const *args, 
 
 /* --- keys ------------------------------------------------------------------------------------- */
 
-/* Whether a call with these arguments is dispatched here, and not for PyTorch's eyes. Takes the
- * marks of PyTorch's tensors out of the keys. */
-static inline int stays(struct state *st, const Plan *plan, uint64_t *raw, PyObject *const *args,
-                        Py_ssize_t n) {
-    if (LIKELY(!(*raw & FROM_TORCH))) return 1;
+/* Whether a call with these tensors of PyTorch is dispatched here, and not for PyTorch's eyes.
+ * Takes the marks of the tensors out of the keys. */
+static bool stays(struct state *st, const Plan *plan, uint64_t *raw, PyObject *const *args,
+                  Py_ssize_t n) {
     uint64_t keys = *raw;
     *raw &= ~(FROM_TORCH | WITH_FUNCTION);
     return plan->gate == NO_GATE ||
@@ -448,32 +447,56 @@ static __attribute__((noinline)) int handed_over(Operator *self, const Plan *pla
     return DONE;
 }
 
-/* A call with tensors of PyTorch that is made here and concerns PyTorch all the same: it writes to
- * them, or a profiler records it. `b`: where its arguments are, or NULL: they are the caller's.
- * `all`: the keys of the arguments, `raw`: those that chose the target. */
-static __attribute__((noinline)) int run_for_torch(Operator *self, Plan *plan, Plan *chosen,
-                                                   struct target *target, PyObject *const *values,
-                                                   struct bound *b, uint64_t all, uint64_t raw,
-                                                   PyObject **result) {
+/* Runs a kernel with tensors of PyTorch. `b`: where the arguments are, or NULL: they are the
+ * caller's, and positional. */
+static PyObject *invoke_of_torch(Operator *self, Plan *chosen, struct target *target,
+                                 PyObject *const *values, struct bound *b, uint64_t raw) {
     struct state *st = self->state;
-    const Shape *shape = plan->shape;
-    uint64_t kept;
+    if (b) return invoke_there(st, (PyObject *)self, chosen, target, b, raw, false);
+    if (target->with_operator | target->with_key_set || is_observed(st))
+        return invoke_copied(self, chosen, target, values, raw, false);
+    return invoke(target->function, values, (size_t)chosen->shape->positional, NULL);
+}
+
+/* The same, and tells PyTorch's profiler. */
+static PyObject *invoke_recorded(Operator *self, Plan *chosen, struct target *target,
+                                 PyObject *const *values, struct bound *b, uint64_t raw) {
+    struct state *st = self->state;
+    const Shape *shape = chosen->shape;
+    PyObject *record =
+        begin_record(st, (PyObject *)self, values, shape->positional + shape->keyword_only);
+    PyObject *answer = record ? invoke_of_torch(self, chosen, target, values, b, raw) : NULL;
+    if (record && end_record(record)) Py_CLEAR(answer);
+    return answer;
+}
+
+/* A call with tensors of PyTorch. `b` as above; `remembers`: the arguments of a call that may be
+ * remembered, or NULL. */
+static __attribute__((noinline)) int run_of_torch(Operator *self, Plan *plan, Plan *chosen,
+                                                  PyObject *const *values, struct bound *b,
+                                                  uint64_t raw, PyObject *const *remembers,
+                                                  PyObject **result) {
+    struct state *st = self->state;
+    uint64_t kept = 0;
+    if (!stays(st, plan, &raw, values, plan->shape->positional + plan->shape->keyword_only))
+        return handed_over(self, plan, values, result);
+    uint64_t all = raw;
+    int is = effective(st, chosen, &raw);
+    if (UNLIKELY(is == ANSWERED && !plan->written))
+        return b ? answer(self, chosen, b, raw, result)
+                 : answer_plain(self, chosen, values, raw, result);
+    struct target *target = is == 1 ? target_of(st, chosen, raw) : NULL;
+    if (UNLIKELY(!target)) return given_up();
+    if (remembers) remember_arguments(st, plan, remembers);
     if (plan->written) {
         int begun = target->with_operator | target->with_key_set || is_observed(st)
                         ? 0
                         : begin_write_of_torch(st, plan->written, values, all, &kept);
         if (begun <= 0) return begun ? DONE : handed_over(self, plan, values, result);
     }
-    PyObject *answer = NULL, *record = Py_None;
-    if (is_profiled(st))
-        record = begin_record(st, (PyObject *)self, values, shape->positional + shape->keyword_only);
-    if (record && b)
-        answer = invoke_there(st, (PyObject *)self, chosen, target, b, raw, false);
-    else if (record && (target->with_operator | target->with_key_set || is_observed(st)))
-        answer = invoke_copied(self, chosen, target, values, raw, false);
-    else if (record)
-        answer = invoke(target->function, values, (size_t)shape->positional, NULL);
-    if (record && record != Py_None && end_record(record)) Py_CLEAR(answer);
+    PyObject *answer = UNLIKELY(is_profiled(st))
+                           ? invoke_recorded(self, chosen, target, values, b, raw)
+                           : invoke_of_torch(self, chosen, target, values, b, raw);
     if (plan->written) end_below_autograd(st, kept);
     *result = checked(st, (PyObject *)self, plan, target, answer);
     return DONE;
@@ -486,21 +509,15 @@ static inline __attribute__((always_inline)) int run(Operator *self, Plan *plan,
                                                      const uint64_t *given, uint64_t raw,
                                                      bool is_known, PyObject **result) {
     struct state *st = self->state;
-    bool of_torch = raw & FROM_TORCH && !given;
     if (given)
         raw = *given;
-    else if (UNLIKELY(!stays(st, plan, &raw, args, plan->shape->positional)))
-        return handed_over(self, plan, args, result);
-    uint64_t all = raw;
+    else if (UNLIKELY(raw & FROM_TORCH))
+        return run_of_torch(self, plan, chosen, args, NULL, raw, is_known ? NULL : args, result);
     int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
-    if (UNLIKELY(is != 1))
-        return is && !(of_torch && plan->written) ? answer_plain(self, chosen, args, raw, result)
-                                                  : given_up();
+    if (UNLIKELY(is != 1)) return is ? answer_plain(self, chosen, args, raw, result) : given_up();
     struct target *target = target_of(st, chosen, raw);
     if (UNLIKELY(!target)) return given_up();
     if (!is_known) remember_arguments(st, plan, args);
-    if (of_torch && UNLIKELY(plan->written || is_profiled(st)))
-        return run_for_torch(self, plan, chosen, target, args, NULL, all, raw, result);
     PyObject *answer = target->with_operator | target->with_key_set || is_observed(st)
                            ? invoke_copied(self, chosen, target, args, raw, given != NULL)
                            : invoke(target->function, args, nargsf, NULL);
@@ -579,20 +596,15 @@ static __attribute__((noinline)) int run_bound(Operator *self, Plan *plan, struc
     Plan *chosen = plan;
     if (UNLIKELY(plan->choices)) chosen = plan_for_types(st, self->cell, plan, values);
     if (!chosen) return given_up();
-    bool of_torch = raw & FROM_TORCH && !given;
     if (given)
         raw = *given;
-    else if (!stays(st, plan, &raw, values, plan->shape->positional + plan->shape->keyword_only))
-        return handed_over(self, plan, values, result);
-    uint64_t all = raw;
+    else if (UNLIKELY(raw & FROM_TORCH))
+        return run_of_torch(self, plan, chosen, values, b, raw, args, result);
     int is = given ? is_answered(st, raw) : effective(st, chosen, &raw);
-    if (UNLIKELY(is == ANSWERED))
-        return of_torch && plan->written ? given_up() : answer(self, chosen, b, raw, result);
+    if (UNLIKELY(is == ANSWERED)) return answer(self, chosen, b, raw, result);
     struct target *target = is ? target_of(st, chosen, raw) : NULL;
     if (!target) return given_up();
     if (args) remember_arguments(st, plan, args);
-    if (of_torch && (plan->written || is_profiled(st)))
-        return run_for_torch(self, plan, chosen, target, values, b, all, raw, result);
     PyObject *answer = invoke_there(st, (PyObject *)self, chosen, target, b, raw, given != NULL);
     *result = checked(st, (PyObject *)self, plan, target, answer);
     return DONE;

@@ -227,13 +227,12 @@ static bool are_of_torch(struct state *st, PyObject *const *args, Py_ssize_t n) 
 }
 
 /* Calls the function. With tensors of PyTorch, nothing that it does is recorded for gradients. */
-static PyObject *unrecorded(Unshared *self, PyObject *function, PyObject *const *args, size_t nargsf,
+static __attribute__((noinline)) PyObject *unrecorded(Unshared *self, PyObject *function, PyObject *const *args, size_t nargsf,
                             PyObject *kwnames) {
     struct state *st = self->state;
     uint64_t kept;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf), named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (!self->looks || !atomic_load_explicit(&st->torch.ask, memory_order_acquire) ||
-        !are_of_torch(st, args, n + named))
+    if (!are_of_torch(st, args, n + named))
         return PyObject_Vectorcall(function, args, nargsf, kwnames);
     int begun = begin_below_autograd(st, &kept);
     if (begun < 0) return NULL;
@@ -263,7 +262,12 @@ static PyObject *unshared_call(PyObject *self_, PyObject *const *args, size_t na
     Py_DECREF(guards);
     PyObject *function =
         is_switched ? PyObject_CallMethod(self_, "_chosen", NULL) : Py_NewRef(self->function);
-    PyObject *result = function ? unrecorded(self, function, args, nargsf, kwnames) : NULL;
+    PyObject *result = !function ? NULL
+                       : UNLIKELY(atomic_load_explicit(&self->state->torch.ask,
+                                                       memory_order_acquire) &&
+                                  self->looks)
+                           ? unrecorded(self, function, args, nargsf, kwnames)
+                           : PyObject_Vectorcall(function, args, nargsf, kwnames);
     Py_XDECREF(function);
     if (!result || !self->looks || is_unshared(st, result, args, n + named)) return result;
     if (!PyErr_Occurred() && is_unshared_in_torch(st, result, args, n + named)) return result;
