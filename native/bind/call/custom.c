@@ -227,8 +227,9 @@ static bool are_of_torch(struct state *st, PyObject *const *args, Py_ssize_t n) 
 }
 
 /* Calls the function. With tensors of PyTorch, nothing that it does is recorded for gradients. */
-static __attribute__((noinline)) PyObject *unrecorded(Unshared *self, PyObject *function, PyObject *const *args, size_t nargsf,
-                            PyObject *kwnames) {
+static __attribute__((noinline)) PyObject *unrecorded(Unshared *self, PyObject *function,
+                                                      PyObject *const *args, size_t nargsf,
+                                                      PyObject *kwnames) {
     struct state *st = self->state;
     uint64_t kept;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf), named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;

@@ -336,7 +336,8 @@ int begin_write_of_torch(struct state *st, uint64_t written, PyObject *const *va
     if (!now) return 0;
     for (Py_ssize_t i = 0; raw & t->views && !(now->excluded & t->at_views) && written >> i; i++) {
         uint64_t ignored;
-        if (!(written >> i & 1) || how_known(st, Py_TYPE(values[i]), &ignored) != BY_TORCH) continue;
+        if (!(written >> i & 1) || how_known(st, Py_TYPE(values[i]), &ignored) != BY_TORCH)
+            continue;
         PyObject *done = PyObject_CallOneArg(t->raise_version, values[i]);
         if (!done) return -1;
         Py_DECREF(done);
@@ -389,7 +390,8 @@ int end_record(PyObject *record) {
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *done = record == Py_None
                          ? Py_NewRef(record)
-                         : PyObject_CallMethod(record, "__exit__", "OOO", Py_None, Py_None, Py_None);
+                         : PyObject_CallMethod(record, "__exit__", "OOO", Py_None, Py_None,
+                                               Py_None);
     Py_DECREF(record);
     Py_XDECREF(done);
     if (type) PyErr_Restore(type, value, traceback); /* drops a later one */
