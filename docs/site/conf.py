@@ -47,7 +47,8 @@ smartquotes = False  # texts are quoted as they are written: "" is no quotation 
 # names. Whatever else a docstring or a page refers to must be there.
 nitpick_ignore_regex = [
     ("py:class", r"F|Op|Ops|Types|Keys|Kind|Sizes?|Mode|Rules|Formula|Result|Operator|ModuleType"),
-    ("py:class", r"P|R|R_co|DeviceSwitch"),
+    ("py:class", r"P|R|R_co|DeviceSwitch|Held|Location|Provider|_Ops|OurArgument"),
+    ("py:class", r"libraries\.Library"),  # mdispatch.Library, of which torch_compat has a class
     ("py:class", r"TypeKeys|FrameType|What|Classes|Given|Chooser|RegisteredKernel"),
     (
         "py:class",

@@ -47,7 +47,7 @@ def parse_schema(
 
     if not isinstance(text, str):
         raise InvalidArgumentError(f"a schema is a str, not {type(text).__name__}")
-    return Parser(text, allow_typevars, of_torch=allow_typevars).declaration(namespace)
+    return Parser(text, allow_typevars, allow_typevars).declaration(namespace)
 
 
 def literals(type: Type) -> list[Literal]:

@@ -49,6 +49,7 @@ def test_other_names_that_begin_so_are_refused(name):
         parse_schema(f"f({name} x) -> ()", allow_typevars=True)
 
 
+@pytest.mark.needs("across")
 def test_an_operator_is_defined_with_a_class_in_pytorchs_spelling(registry):
     @md.register_class("shop.Till", registry=registry)
     class Till:

@@ -249,7 +249,8 @@ struct known {
 };
 
 /* In a word of keys, beside our bits: a tensor of PyTorch is among the values, and one whose class
- * has a __torch_function__. Python gives the second one with the class: context/values.py. */
+ * has a __torch_function__. Python gives the second one with the class: see
+ * mdispatch/dispatch/context/values.py. */
 #define FROM_TORCH (UINT64_C(1) << 63)
 #define WITH_FUNCTION (UINT64_C(1) << 62)
 
