@@ -32,6 +32,7 @@ from ..facts.waits import check_timeout
 from ..forking import in_child
 from ..keys.numbers import RUNTIME_KEYS, DispatchKey, highest_index
 from . import serving
+from .arrays import KINDS, asked, asking
 from .offers import offer_of
 from .serving import under_way
 from .transports.transport import (
@@ -63,13 +64,15 @@ if TYPE_CHECKING:
     from .offers import Offer
     from .transports.transport import Transport
 
+    Terms = tuple[float | None, str]
+
 # --- who may --------------------------------------------------------------------------------------
 
-#: The namespaces whose calls may be routed, each with the timeout in seconds: in this interpreter,
-#: and in this context.
-_everywhere: dict[str, float | None] = {}
-_nowhere: Mapping[str, float | None] = {}
-_now: ContextVar[Mapping[str, float | None]] = ContextVar("mdispatch.routing", default=_nowhere)
+#: The namespaces whose calls may be routed, each with the timeout in seconds and the kind of
+#: arrays in results: in this interpreter, and in this context.
+_everywhere: dict[str, Terms] = {}
+_nowhere: Mapping[str, Terms] = {}
+_now: ContextVar[Mapping[str, Terms]] = ContextVar("mdispatch.routing", default=_nowhere)
 
 _NS = 1_000_000_000
 #: How many routed calls may be inside one another: as VISIT_MAX_DEPTH in native/bind/ext/visit.h.
@@ -82,15 +85,19 @@ class routing:
     (``serve="host"``).
 
     ``timeout`` is how many seconds such a call may wait: until its kernel begins; in another
-    process, until it is answered. None for ever. It holds for the code in the ``with`` block, as a
-    context variable does: for this thread or this task. It may be opened again.
+    process, until it is answered. None for ever. ``arrays`` is the kind of arrays in a result:
+    ``"numpy"``, ``"torch"``, or ``"memory"`` for memoryviews; by default those that the kernel has
+    returned. Both hold for the code in the ``with`` block, as a context variable does: for this
+    thread or this task. It may be opened again.
 
-    Raises InvalidArgumentError (no namespace, or a timeout that is none).
+    Raises InvalidArgumentError (no namespace, or a timeout or arrays that are none).
     """
 
-    def __init__(self, *namespaces: str, timeout: float | None = None) -> None:
-        self._namespaces = dict.fromkeys(_checked(namespaces), check_timeout(timeout))
-        self._tokens: list[Token[Mapping[str, float | None]]] = []
+    def __init__(
+        self, *namespaces: str, timeout: float | None = None, arrays: str | None = None
+    ) -> None:
+        self._namespaces = dict.fromkeys(_checked(namespaces), _terms(timeout, arrays))
+        self._tokens: list[Token[Mapping[str, Terms]]] = []
 
     def __enter__(self) -> Self:
         self._tokens.append(_now.set({**_now.get(), **self._namespaces}))
@@ -105,9 +112,22 @@ class routing:
         _now.reset(self._tokens.pop())
 
 
-def allow_routing(*namespaces: str, timeout: float | None = None) -> None:
+def allow_routing(
+    *namespaces: str, timeout: float | None = None, arrays: str | None = None
+) -> None:
     """As :class:`routing`, for all threads of this interpreter and for good."""
-    _everywhere.update(dict.fromkeys(_checked(namespaces), check_timeout(timeout)))
+    _everywhere.update(dict.fromkeys(_checked(namespaces), _terms(timeout, arrays)))
+
+
+def _terms(timeout: float | None, arrays: str | None) -> Terms:
+    if arrays is not None and arrays not in KINDS:
+        from ..errors.words import shown
+
+        raise errors.InvalidArgumentError(
+            f"arrays is {shown(arrays)}, not one of {', '.join(map(shown, KINDS))}, or None for "
+            "what the kernel has returned"
+        )
+    return check_timeout(timeout), arrays or ""
 
 
 def _checked(namespaces: tuple[str, ...]) -> tuple[str, ...]:
@@ -373,10 +393,11 @@ def _visit(
     name, namespace = entry.name, entry.name.partition("::")[0]
     home, ticket, with_keyset = offer.fact.interpreter, offer.ticket, offer.with_keyset
     visit, now, changed_sets = c_kernels.visit, c_kernels.now, calls.changed_sets
+    kind_of_arrays = asked.get
     allowed, everywhere = _now.get, _everywhere
 
     def failed(why: int, told: Any) -> NoReturn:
-        raise error_of(name, _home_of(offer), why, told, timeout_for(namespace) or 0.0)
+        raise error_of(name, _home_of(offer), why, told, terms_for(namespace)[0] or 0.0)
 
     def elsewhere(*args: Any, **kwargs: Any) -> Any:
         how = allowed()
@@ -384,15 +405,18 @@ def _visit(
             how = everywhere
             if namespace not in how:
                 raise missing(entry.facts, name, table, key.raw)
-        timeout = how[namespace]
+        timeout, arrays = how[namespace]
         deadline = 0 if timeout is None else now() + int(timeout * _NS)
         if with_keyset:
             args = (args[0].raw, *args[1:])
+        number = ticket
         if serving.tracing is not None or changed_sets() is not None:
             told = conditions()
             if told is not None:
-                return visit(failed, home, -ticket, deadline, (*told, *args), kwargs)
-        return visit(failed, home, ticket, deadline, args, kwargs)
+                number, args = -ticket, (*told, *args)
+        if arrays != kind_of_arrays():
+            return asking(arrays, visit, failed, home, number, deadline, args, kwargs)
+        return visit(failed, home, number, deadline, args, kwargs)
 
     return elsewhere
 
@@ -417,7 +441,7 @@ def _carried(
             how = _everywhere
             if namespace not in how:
                 raise missing(entry.facts, name, table, key.raw)
-        timeout = how[namespace]
+        timeout, arrays = how[namespace]
         changed = written(args, kwargs) if written is not None else ()
         if with_keyset:
             args = (args[0].raw, *args[1:])
@@ -425,7 +449,9 @@ def _carried(
         if told is not None:
             number, args = -ticket, (*told, *args)
         deadline = 0 if timeout is None else now() + int(timeout * _NS)
-        return carry(
+        return asking(
+            arrays,
+            carry,
             name,
             home_of,
             transport,
@@ -534,14 +560,15 @@ def conditions() -> tuple[int, int, list[str]] | None:
 
 def deadline_for(namespace: str) -> int:
     """The deadline of a call that begins now, in ns; 0 where no timeout is given."""
-    timeout = timeout_for(namespace)
+    timeout = terms_for(namespace)[0]
     return 0 if timeout is None else c_kernels.now() + int(timeout * _NS)
 
 
-def timeout_for(namespace: str) -> float | None:
-    """The timeout of the calls of a namespace, in seconds; None if none is given."""
-    how = _now.get()
-    return how[namespace] if namespace in how else _everywhere.get(namespace)
+def terms_for(namespace: str) -> Terms:
+    """The timeout of the calls of a namespace, in seconds, None if none is given; and the kind
+    of arrays in results.
+    """
+    return _now.get().get(namespace) or _everywhere.get(namespace) or (None, "")
 
 
 #: The reasons that mean that the owner has ended.
@@ -616,15 +643,16 @@ def error_of(
             *where,
         )
     what = "an argument" if why == UNFIT else "its result"
-    told, said, reason = told.partition(", whose ")  # as encoded() in across/by_value.py
+    # As encoded() in across/by_value.py and memory_of() in across/arrays.py have it.
+    told, said, reason = told.partition(", whose ")
     if said:
         return errors.CannotTravelError(
             f"{begin}, and {what} is an object of {told}, whose {reason}", *where, value_type=told
         )
     return errors.CannotTravelError(
         f"{begin}, and {what} is an object of {told}, which cannot travel\nNone, bool, int of "
-        "64 bits, float, str, bytes, memory (the buffer protocol), handles (mdispatch.share), "
-        "objects of classes with a codec and lists of these can.",
+        "64 bits, float, str, bytes, memory (the buffer protocol), arrays of NumPy and PyTorch, "
+        "handles (mdispatch.share), objects of classes with a codec and lists of these can.",
         *where,
         value_type=told,
     )

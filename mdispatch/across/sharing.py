@@ -59,6 +59,7 @@ from ..facts.native.calls import noted
 from ..forking import in_child, new_lock
 from ..registry.registry import given_or_default
 from ..schema.classes import is_constant, name_of
+from .arrays import asking
 from .methods import checks, methods_of
 from .routing import (
     OWNER_GONE,
@@ -66,7 +67,7 @@ from .routing import (
     conditions,
     deadline_for,
     error_of,
-    timeout_for,
+    terms_for,
     until,
 )
 from .serving import HOLD, METHOD, serve_objects, serve_objects_outside, under_way
@@ -175,20 +176,22 @@ class ObjectHandle(VisitingHandle):
         """
         home, what = self.home, f"an object of {self.type_name}"
         namespace = name.partition("::")[0]
+        timeout, arrays = terms_for(namespace)
         if home.process != here().process:
             return self._call_outside(name, namespace, method, args, kwargs)
 
         def failed(why: int, told: Any) -> NoReturn:
             if why in OWNER_GONE:
                 raise gone(what, home, f"its home, {home}, has ended", name)
-            raise error_of(name, home, why, told, timeout_for(namespace) or 0.0)
+            raise error_of(name, home, why, told, timeout or 0.0)
 
         given: tuple[Any, ...] = (self._number, method, *args)
         ticket, told = METHOD, conditions()
         if told is not None:
             ticket, given = -METHOD, (*told, *given)
         deadline = deadline_for(namespace)
-        return c_kernels.visit(failed, home.interpreter_id, ticket, deadline, given, kwargs)
+        visit, to = c_kernels.visit, home.interpreter_id
+        return asking(arrays, visit, failed, to, ticket, deadline, given, kwargs)
 
     def _call_outside(
         self,
@@ -202,7 +205,7 @@ class ObjectHandle(VisitingHandle):
         if way is None:
             raise foreign(f"an object of {self.type_name}", home, name)
         far = _far_home(way)
-        deadline, timeout = deadline_for(namespace), timeout_for(namespace) or 0.0
+        deadline, (timeout, arrays) = deadline_for(namespace), terms_for(namespace)
         if far.gone or not far.is_told:
             far.tell(way, deadline)
         given: tuple[Any, ...] = (self._number, method, *args)
@@ -210,9 +213,8 @@ class ObjectHandle(VisitingHandle):
         if told is not None:
             ticket, given = -METHOD, (*told, *given)
         transport = transport_named(way[0])
-        return carry(
-            name, lambda: home, transport, way[1], ticket, given, kwargs, (), deadline, timeout
-        )
+        to = name, lambda: home, transport, way[1]
+        return asking(arrays, carry, *to, ticket, given, kwargs, (), deadline, timeout or 0.0)
 
     def to_outside(self) -> list[Any] | str:
         """What goes to another process, as values; in words why nothing does."""

@@ -209,7 +209,6 @@ OF_OUR_OWN = {
     "Registry.why",
     "allow_imports",
     "default_registry",
-    "routing",
 }
 
 

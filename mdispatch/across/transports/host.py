@@ -36,6 +36,7 @@ from multiprocessing.connection import answer_challenge, deliver_challenge
 from ...errors import InvalidArgumentError, MdispatchError, RegistryOwnerError, SystemCallError
 from ...facts.native import c_kernels, interpreter_id
 from ...forking import new_lock
+from ..arrays import write_back
 from .messages import Messages, TooLarge
 from .place import Place, key_of, path_of, refused
 from .transport import (
@@ -232,7 +233,11 @@ class _Line:
                 self.close()
         if self.is_idle:
             for memory, view in zip(met, views, strict=False):
-                if any(memory is each for each in written):
+                if not any(memory is each for each in written):
+                    continue
+                if type(view) is not memoryview:
+                    write_back(memory, view)
+                elif not view.readonly:
                     c_kernels.write_back(memory, view)
         return answer
 

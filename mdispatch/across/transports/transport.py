@@ -5,10 +5,10 @@ An owner serves a kernel by a transport's name, ``impl(..., serve="host")``. The
 name, and the address at which the transport of the owner listens; the caller's transport of that
 name takes the call there.
 
-A call is values, as is its answer: None, bool, int of 64 bits, float, str, bytes, memory, objects
-of classes with a codec, and lists of these. A transport makes bytes of them as it likes; ``host``
-does it by native/bind/ext/wire.c. It unpickles nothing, and runs nothing but ``answer`` and the
-codecs (across/by_value.py).
+A call is values, as is its answer: None, bool, int of 64 bits, float, str, bytes, memory, arrays,
+objects of classes with a codec, and lists of these. A transport makes bytes of them as it likes;
+``host`` does it by native/bind/ext/wire.c. It unpickles nothing, and runs nothing but ``answer``,
+the codecs (across/by_value.py) and the makers of arrays (across/arrays.py).
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@
  * that object is gone, nobody in the owner can reach the memory any more. A kernel that keeps it has
  * broken the rule; the memory then stays pinned, and the caller gives it back at a later visit.
  *
+ * An array of NumPy or of PyTorch is memory with a form, a text that only across/arrays.py reads. The
+ * receiver gets the array that is made there of the memoryview and the form.
+ *
  * Locking: `lock` guards the list of what was kept. Nobody waits, or runs Python, with it.
  */
 #include <pthread.h>
@@ -53,6 +56,7 @@ struct lent {
 void parcel_let_go(struct memory *m) {
     if (atomic_fetch_sub(&m->refs, 1) == 1) {
         free(m->own);
+        free(m->form);
         free(m);
     }
 }
@@ -163,17 +167,22 @@ static int put_text(struct parcel *p, const char *data, Py_ssize_t size, int cop
     return 0;
 }
 
+/* The steps of memory in C order. */
+static void set_steps(struct memory *m, const Py_ssize_t *shape) {
+    Py_ssize_t step = m->itemsize;
+    for (int i = m->ndim - 1; i >= 0; i--) {
+        m->dims[m->ndim + i] = step;
+        step *= shape[i];
+    }
+}
+
 /* The result's memory is copied in C order: the owner's object stays behind. */
 static int copy_memory(struct memory *m) {
     Py_buffer *view = &m->view;
     m->own = malloc(view->len ? (size_t)view->len : 1);
     if (!m->own) return PyErr_NoMemory(), -1;
     if (PyBuffer_ToContiguous(m->own, view, view->len, 'C')) return -1;
-    Py_ssize_t step = view->itemsize;
-    for (int i = view->ndim - 1; i >= 0; i--) {
-        m->dims[view->ndim + i] = step;
-        step *= view->shape[i];
-    }
+    set_steps(m, view->shape);
     m->data = m->own;
     m->readonly = 0;
     PyBuffer_Release(view);
@@ -181,24 +190,39 @@ static int copy_memory(struct memory *m) {
     return 0;
 }
 
-static int put_memory(struct parcel *p, PyObject *object, struct parcel_value *out,
-                      const struct parcel *given) {
+/* Whether it is memory that the other side, or this parcel, has already. */
+static int is_known(struct parcel *p, PyObject *object, struct parcel_value *out,
+                    const struct parcel *given) {
     out->kind = VISIT_MEMORY;
     for (struct memory *m = given ? given->memory : NULL; m; m = m->next) {
         if (m->shown == object) { /* an argument, returned */
             out->as.memory = m;
-            return 0;
+            return 1;
         }
     }
     for (struct memory *m = given ? NULL : p->memory; m; m = m->next) {
         if (m->object == object) { /* one object is one memory, even if it is passed twice */
             out->as.memory = m;
-            return 0;
+            return 1;
         }
     }
+    return 0;
+}
+
+/* The memory of an object, which `exporter` shows: the object itself, or another for an array. */
+static int put_memory(struct parcel *p, PyObject *object, PyObject *exporter, const char *form,
+                      struct parcel_value *out, const struct parcel *given) {
+    out->kind = VISIT_MEMORY;
+    size_t size = form ? strlen(form) + 1 : 0;
     struct memory *m = calloc(1, sizeof *m);
-    if (!m) return PyErr_NoMemory(), -2;
-    if (PyObject_GetBuffer(object, &m->view, PyBUF_RECORDS_RO)) {
+    if (m && form) m->form = malloc(size);
+    if (!m || (form && !m->form)) {
+        free(m);
+        return PyErr_NoMemory(), -2;
+    }
+    if (form) memcpy(m->form, form, size);
+    if (PyObject_GetBuffer(exporter, &m->view, PyBUF_RECORDS_RO)) {
+        free(m->form);
         free(m);
         if (!PyErr_ExceptionMatches(PyExc_BufferError) &&
             !PyErr_ExceptionMatches(PyExc_ValueError)) /* NumPy raises it for dates */
@@ -207,6 +231,8 @@ static int put_memory(struct parcel *p, PyObject *object, struct parcel_value *o
         return unfit(p, object);
     }
     const char *format = m->view.format ? m->view.format : "B";
+    if (format[0] == '<' && format[1] && m->view.itemsize == 1)
+        format++; /* of ctypes: it says nothing */
     int fits = m->view.ndim <= VISIT_MAX_NDIM && strlen(format) < VISIT_FORMAT &&
                !strchr(format, 'O'); /* an object is no memory */
     m->object = object;
@@ -220,12 +246,14 @@ static int put_memory(struct parcel *p, PyObject *object, struct parcel_value *o
         strcpy(m->format, format);
         for (int i = 0; i < m->ndim; i++) {
             m->dims[i] = m->view.shape[i];
-            m->dims[m->ndim + i] = m->view.strides[i];
+            if (m->view.strides) m->dims[m->ndim + i] = m->view.strides[i];
         }
+        if (!m->view.strides) set_steps(m, m->view.shape); /* ctypes says none: C order */
     }
     if (!fits || (given && copy_memory(m))) {
         PyBuffer_Release(&m->view);
         free(m->own);
+        free(m->form);
         free(m);
         return fits ? -2 : unfit(p, object);
     }
@@ -292,6 +320,36 @@ static int put_encoded(struct parcel *p, PyObject *object, struct parcel_value *
     return rc;
 }
 
+/* Memory, an array, a handle, or an object of a class with a codec. Python's memory_of() gives a pair of
+ * the form of an array and an object that shows its memory, a str that says why there is none, or
+ * None for any other object. */
+static int put_other(struct parcel *p, PyObject *object, struct parcel_value *out,
+                     const struct parcel *given) {
+    int is_memory = PyObject_CheckBuffer(object);
+    if (is_known(p, object, out, given)) return 0;
+    if (is_memory && !(Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
+        (PyMemoryView_Check(object) || PyByteArray_Check(object)))
+        return put_memory(p, object, object, NULL, out, given);
+    struct object *shared = p->leaves || is_memory ? NULL : object_of(object);
+    if (shared) return put_object(p, shared, out);
+    PyObject *ask = seam_at("the memory of an array");
+    PyObject *told = ask ? PyObject_CallOneArg(ask, object) : NULL;
+    Py_XDECREF(ask);
+    if (!told) return -2;
+    int rc = -2;
+    const char *text;
+    if (told == Py_None) {
+        rc = is_memory ? put_memory(p, object, object, NULL, out, given)
+                       : put_encoded(p, object, out, given);
+    } else if (PyUnicode_Check(told)) {
+        if ((text = PyUnicode_AsUTF8(told))) rc = unfit_by_name(p, text);
+    } else if ((text = PyUnicode_AsUTF8(PyTuple_GetItem(told, 0)))) {
+        rc = put_memory(p, object, PyTuple_GetItem(told, 1), text, out, given);
+    }
+    Py_DECREF(told);
+    return rc;
+}
+
 int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int depth,
                const struct parcel *given) {
     if (PyLong_Check(object) && !PyBool_Check(object)) {
@@ -329,18 +387,27 @@ int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int
     }
     if (PyList_Check(object) || PyTuple_Check(object))
         return put_list(p, object, out, depth, given);
-    if (PyObject_CheckBuffer(object)) return put_memory(p, object, out, given);
-    struct object *shared = p->leaves ? NULL : object_of(object);
-    return shared ? put_object(p, shared, out) : put_encoded(p, object, out, given);
+    return put_other(p, object, out, given);
 }
 
 /* --- taking ----------------------------------------------------------------------------------- */
 
 static PyObject *take_memory(PyTypeObject *lent, struct memory *m) {
     if (m->home == PyInterpreterState_Get() && m->object) return Py_NewRef(m->object);
-    PyObject *view = parcel_show(lent, m, NULL);
-    m->shown = view;
-    return view;
+    PyObject *taken = parcel_formed(m, parcel_show(lent, m, NULL));
+    m->shown = atomic_load(&m->refs) > 1 ? taken : NULL; /* a copy is no argument */
+    return taken;
+}
+
+PyObject *parcel_formed(const struct memory *m, PyObject *view) {
+    if (!view || !m->form) return view;
+    PyObject *make = seam_at("an array of its memory");
+    PyObject *made =
+        make ? PyObject_CallFunction(make, "sOO", m->form, view, m->own ? Py_True : Py_False)
+             : NULL;
+    Py_XDECREF(make);
+    Py_DECREF(view);
+    return made;
 }
 
 PyObject *parcel_decoded(PyObject *name, PyObject *text) {
@@ -357,6 +424,7 @@ PyObject *parcel_take(PyTypeObject *lent, const struct parcel_value *value) {
     switch (value->kind) {
     case VISIT_NONE:
     case VISIT_ARGUMENT: /* not in a visit */
+    case VISIT_ARRAY:
         break;
     case VISIT_BOOL:
         return PyBool_FromLong(value->as.integer != 0);

@@ -16,7 +16,8 @@ struct memory {
     struct memory *next; /* of one visit, later of the memory that was kept */
     Py_buffer view;      /* the caller's; obj is NULL for a result */
     PyObject *object;    /* the caller's argument */
-    PyObject *shown;     /* the owner's memoryview of it; compared, never used */
+    PyObject *shown;     /* the owner's object for it; compared, never used */
+    char *form;          /* of an array: see across/arrays.py; NULL of other memory */
     PyInterpreterState *home;
     char *own;
     char *data;
@@ -40,6 +41,7 @@ enum visit_kind {
     VISIT_ARGUMENT, /* only in messages: memory of the request, returned */
     VISIT_OBJECT,   /* not in messages */
     VISIT_ENCODED,  /* a list of two: a name, and what decoded() makes an object of. See parcel.c */
+    VISIT_ARRAY,    /* only in messages: memory with a form in front of it */
 };
 
 /* A value on its way, without an object. */
@@ -83,6 +85,8 @@ int parcel_put(struct parcel *p, PyObject *object, struct parcel_value *out, int
 PyObject *parcel_take(PyTypeObject *lent, const struct parcel_value *value);
 /* The object that a VISIT_ENCODED stands for. Takes over both references, which may be NULL. */
 PyObject *parcel_decoded(PyObject *name, PyObject *text);
+/* The array of the memory's form, or `view` where it has none: that is from parcel_show(). Takes over the reference, which may be NULL. */
+PyObject *parcel_formed(const struct memory *m, PyObject *view);
 void *parcel_alloc(struct parcel *p, size_t bytes);
 /* Ends a parcel with the caller attached. Returns whether somebody has kept memory of it. */
 int parcel_end(struct parcel *p);

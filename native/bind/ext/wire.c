@@ -3,7 +3,7 @@
  * A message is STAMP, one value, and the bytes of the memory that the value shows. A value is a byte
  * that says its kind, then what that kind needs, in the byte order of the machine. A list has its
  * count and its items. Memory has its shape and where in the message its bytes stand; so the owner
- * shows a kernel memory that lies in a message, without a copy.
+ * shows a kernel memory that lies in a message, without a copy. An array is memory behind its form.
  *
  * What is read is anybody's bytes. Each number is read once, compared with what is left of the
  * message, and then used; nothing of the size of a number is made before that. A value may take a
@@ -16,7 +16,8 @@
 #include "visit.h"
 
 enum { ALIGNMENT = 64, STAMP = 0x4d02 };
-enum { MOST_VALUES = 1 << 20 }; /* in a message, those in lists and lists themselves */
+enum { MOST_VALUES = 1 << 20 };  /* in a message, those in lists and lists themselves */
+enum { LONGEST_FORM = 1 << 12 }; /* of an array, in bytes */
 enum { SHARED = 1, COPIES = 2 }; /* how unpack() reads: see there */
 
 static Py_ssize_t aligned(Py_ssize_t size) {
@@ -67,7 +68,7 @@ static Py_ssize_t measure(struct writer *w, const struct parcel_value *v) {
             m->at = w->data;
             w->data += aligned(m->len);
         }
-        return 3 + VISIT_FORMAT + 8 * (2 + m->ndim);
+        return 3 + VISIT_FORMAT + 8 * (2 + m->ndim) + (m->form ? 8 + strlen(m->form) : 0);
     }
     default:
         return 9;
@@ -94,7 +95,12 @@ static void put_value(struct writer *w, const struct parcel_value *v) {
         put_number(w, place);
         return;
     }
-    put_byte(w, v->kind);
+    const char *form = v->kind == VISIT_MEMORY ? v->as.memory->form : NULL;
+    put_byte(w, form ? VISIT_ARRAY : v->kind);
+    if (form) {
+        put_number(w, (int64_t)strlen(form));
+        put(w, form, strlen(form));
+    }
     switch (v->kind) {
     case VISIT_BOOL:
         put_byte(w, v->as.integer != 0);
@@ -249,19 +255,27 @@ static int format_fits(const char *format, Py_ssize_t itemsize) {
     return 0;
 }
 
-static PyObject *take_memory(struct reader *r) {
+/* Takes over `form`, NULL for memory that is no array. */
+static PyObject *take_memory(struct reader *r, char *form) {
     unsigned char head[2 + VISIT_FORMAT];
     Py_ssize_t whole = r->end - r->start, itemsize, len, place;
-    if (take(r, head, sizeof head) || take_number(r, whole, &itemsize)) return NULL;
-    if (head[0] > VISIT_MAX_NDIM || !itemsize || head[sizeof head - 1]) return bad("odd memory");
     struct memory *m = calloc(1, sizeof *m);
-    if (!m) return PyErr_NoMemory();
+    if (!m) {
+        free(form);
+        return PyErr_NoMemory();
+    }
     atomic_store(&m->refs, 1);
+    m->form = form;
+    PyObject *view = NULL;
+    if (take(r, head, sizeof head) || take_number(r, whole, &itemsize)) goto done;
+    if (head[0] > VISIT_MAX_NDIM || !itemsize || head[sizeof head - 1]) {
+        bad("odd memory");
+        goto done;
+    }
     memcpy(m->format, head + 2, VISIT_FORMAT);
     m->ndim = head[0];
     m->readonly = head[1] != 0;
     m->itemsize = len = itemsize;
-    PyObject *view = NULL;
     for (int i = 0; i < m->ndim; i++) {
         if (take_number(r, PY_SSIZE_T_MAX, &m->dims[i])) goto done;
         if (m->dims[i] && len > whole / m->dims[i]) {
@@ -303,10 +317,31 @@ static PyObject *take_memory(struct reader *r) {
         if (pin.readonly) m->readonly = 1;
         view = parcel_show(r->lent, m, &pin);
     }
-    if (view && PyList_Append(r->met, view)) Py_CLEAR(view);
+    view = parcel_formed(m, view);
+    if (view && PyList_Append(r->met, atomic_load(&m->refs) > 1 ? view : Py_None)) Py_CLEAR(view);
 done:
     parcel_let_go(m);
     return view;
+}
+
+/* Memory behind its form: visible ASCII and spaces. */
+static PyObject *take_array(struct reader *r) {
+    Py_ssize_t size;
+    if (take_number(r, LONGEST_FORM, &size)) return NULL;
+    char *form = malloc((size_t)size + 1);
+    if (!form) return PyErr_NoMemory();
+    form[size] = 0;
+    if (take(r, form, (size_t)size)) {
+        free(form);
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        if (form[i] < ' ' || form[i] > '~') {
+            free(form);
+            return bad("odd memory");
+        }
+    }
+    return take_memory(r, form);
 }
 
 static PyObject *take_text(struct reader *r, int kind) {
@@ -344,7 +379,9 @@ static PyObject *take_value(struct reader *r, int depth) {
     case VISIT_BYTES:
         return take_text(r, kind);
     case VISIT_MEMORY:
-        return take_memory(r);
+        return take_memory(r, NULL);
+    case VISIT_ARRAY:
+        return take_array(r);
     case VISIT_ARGUMENT:
         if (take_number(r, PyTuple_GET_SIZE(r->known) - 1, &size)) return NULL;
         return Py_NewRef(PyTuple_GET_ITEM(r->known, size));
@@ -375,7 +412,7 @@ static PyObject *take_value(struct reader *r, int depth) {
 }
 
 /* unpack(body, known, met, how): the value of a message, any memory. `met` is a list as for
- * pack(), `known` the tuple that it had. `how` is a sum: SHARED, another
+ * pack(), with None for an array that is a copy; `known` is the tuple that it had. `how` is a sum: SHARED, another
  * process can write to the body; COPIES, its memory is copied and not shown. ValueError for what is
  * no message. */
 PyObject *ext_unpack(PyObject *self, PyObject *const *args, Py_ssize_t count) {

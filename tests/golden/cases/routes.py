@@ -201,6 +201,12 @@ def _(stage: Stage) -> None:
     carried("GONE", True)
 
 
+@case("CannotTravelError: a tensor whose gradient would be lost")
+def _(stage: Stage) -> None:
+    lost = "torch.Tensor, whose gradient would be lost: gradients do not go through calls"
+    carried("UNFIT", told=f"{lost} of other processes\nSend x.detach().")
+
+
 @case("OwnerBusyError: another process with too many calls")
 def _(stage: Stage) -> None:
     carried("BUSY")
