@@ -139,6 +139,7 @@ _LATE = {
     "schema": "FunctionSchema parse_schema",
     "schema.names": "OperatorName",
     # The features: each is a folder that can be left out.
+    "across.calling_async": "call_async",
     "across.classes": "register_class",
     "across.routing": "allow_routing routing",
     "across.serving": "cancelled",
@@ -179,7 +180,7 @@ seam.homes.update(_POINTS)
 # Calls may load these, so they are there before the first fork: see forking.py.
 forking.parts += ("across", "authoring", "choices", "cluster/hosts.py", "cluster/sealing.py")
 forking.parts += ("fake.py", "providers", "torch")
-forking.apart |= {"choices.choosing_async"}
+forking.apart |= {"across.calling_async", "choices.choosing_async"}
 if sys.platform != "linux":  # no other system has these
     forking.apart |= {f"across.transports.{name}" for name in ("host", "messages", "place")}
 

@@ -14,6 +14,7 @@ from . import schema as schema
 from . import telemetry as telemetry
 from . import torch as torch
 from . import torch_compat as torch_compat
+from .across.calling_async import call_async
 from .across.classes import register_class
 from .across.routing import allow_routing, routing
 from .across.serving import cancelled
@@ -104,6 +105,7 @@ __all__ = [
     "allow_imports",
     "allow_routing",
     "call_all",
+    "call_async",
     "cancelled",
     "choose",
     "choose_async",

@@ -8,10 +8,11 @@ got the message decides what the call is: begun, where it was the owner; never r
 caller. No clock, no flag and no word of the other side is asked for it, so it holds for an owner
 that is stopped or killed at any instruction, and one that goes on later finds nothing to run.
 
-A caller waits for three things at once, with the deadline: the answer; the end of the line beside
+A caller waits for four things at once, with the deadline: the answer; the end of the line beside
 the pair, over which the owner was greeted; the end of the owner's process (a pidfd, since a child
-of the owner may have inherited its sockets). No wake is lost: all three stay as they are once they
-have come, and the caller looks for the answer once more before it says that there is none.
+of the owner may have inherited its sockets); its interrupt. No wake is lost: all four stay as they
+are once they have come, and the caller looks for the answer once more before it says that there is
+none.
 
 Calls of different lines close no circle: each has a thread of the owner to itself, and an owner
 that has too many refuses the next one.
@@ -50,6 +51,8 @@ from .transport import (
     UNFIT,
     UNFIT_RESULT,
     Caller,
+    Interrupt,
+    interrupt,
 )
 
 TYPE_CHECKING = False
@@ -129,11 +132,21 @@ def _left(deadline: int) -> int | None:
 
 
 def _wait_for(file: int, deadline: int) -> None:
-    """Until it can be read. Raises _Late."""
+    """Until it can be read. Raises _Late, and the error of the interrupt."""
     one = select.poll()
     one.register(file, select.POLLIN)
+    ends = interrupt.get()
+    if ends is not None:
+        one.register(ends, select.POLLIN)
     if not one.poll(_left(deadline)):
         raise _Late
+    _go_on(ends)
+
+
+def _go_on(ends: Interrupt | None) -> None:
+    """Raises the error of an interrupt that has come."""
+    if ends is not None and ends.is_set():
+        raise ends.error
 
 
 def _is_mine(line: socket.socket) -> tuple[int, bool]:
@@ -261,12 +274,28 @@ class _Line:
             return DAMAGED, str(error), True
 
     def _answer(self, deadline: int) -> tuple[int, memoryview | None]:
-        """The answer; else why there is none, with a minus where the call was taken back."""
+        """The answer; else why there is none, with a minus where the call was taken back. Raises
+        the error of the interrupt.
+        """
+        ends = interrupt.get()
+        if ends is None:
+            return self._answer_or_end(deadline, None)
+        file = ends.fileno()
+        self._ends.register(file, select.POLLIN)
+        try:
+            return self._answer_or_end(deadline, ends)
+        finally:
+            self._ends.unregister(file)
+
+    def _answer_or_end(
+        self, deadline: int, ends: Interrupt | None
+    ) -> tuple[int, memoryview | None]:
         while True:
             is_over = self._ends.poll(_left(deadline))
             body = self._look()
             if body is not None:
                 return 0, body
+            _go_on(ends)
             if not is_over and not (deadline and c_kernels.now() >= deadline):
                 continue
             why = GONE if is_over else LATE
@@ -545,6 +574,7 @@ class HostTransport:
         self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int
     ) -> tuple[int, Any, bool | None]:
         while True:
+            _go_on(interrupt.get())
             line: _Line | int
             try:
                 line, is_new = self._idle.get(address, []).pop(), False

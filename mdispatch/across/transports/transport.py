@@ -13,9 +13,12 @@ the codecs (across/by_value.py) and the makers of arrays (across/arrays.py).
 
 from __future__ import annotations
 
+import os
+from contextvars import ContextVar
+
 from ...errors import InvalidArgumentError
 from ...errors.words import nearest, shown
-from ...forking import in_child
+from ...forking import in_child, new_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ else:
     Protocol = object  # typing takes as long to load as a tenth of a worker's start
 
 __all__ = ["BUSY", "DAMAGED", "DEEP", "GONE", "KEPT", "LARGE", "LATE", "NO_KERNEL", "RAISED"]
-__all__ += ["UNFIT", "UNFIT_RESULT", "Answer", "Caller", "Transport", "transport_named"]
+__all__ += ["UNFIT", "UNFIT_RESULT", "Answer", "Caller", "Interrupt", "Transport", "interrupt"]
+__all__ += ["transport_named"]
 
 #: Why a call came to nothing. The first eight are those of a visit, in native/bind/ext/visit.c.
 RAISED, GONE, NO_KERNEL, LATE, UNFIT, UNFIT_RESULT, DEEP, KEPT = range(1, 9)
@@ -52,6 +56,50 @@ class Caller:
 
     def end(self) -> None:
         self.kept, self.sent = {}, []
+
+
+class Interrupt:
+    """The end of a caller's wait, from another thread: a file that can be read from then on, and
+    the ``error`` that the call then raises. A transport that waits for an answer polls the file of
+    the :data:`interrupt` of its context, if there is one.
+
+    No wake is lost: the file stays as it is once it can be read, and one that is made after
+    ``set()`` can be read at once.
+    """
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+        self._lock = new_lock()
+        self._file = -1  # under lock: -1 until a wait needs it, and after close()
+        self._is_over = False  # under lock
+        self._is_closed = False  # under lock
+
+    def set(self) -> None:
+        """Ends the wait. Idempotent."""
+        with self._lock:
+            if self._file >= 0 and not self._is_over:
+                os.eventfd_write(self._file, 1)
+            self._is_over = True
+
+    def is_set(self) -> bool:
+        return self._is_over
+
+    def fileno(self) -> int:
+        with self._lock:
+            if self._file < 0 and not self._is_closed:
+                self._file = os.eventfd(int(self._is_over), os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            return self._file
+
+    def close(self) -> None:
+        """Nobody waits any more. Idempotent."""
+        with self._lock:
+            file, self._file, self._is_closed = self._file, -1, True
+        if file >= 0:
+            os.close(file)
+
+
+#: What ends the wait of the call that this context makes; None where nothing does.
+interrupt: ContextVar[Interrupt | None] = ContextVar("mdispatch.interrupt", default=None)
 
 
 class Answer(Protocol):
@@ -79,7 +127,8 @@ class Transport(Protocol):
         whether the owner has taken it, None if that cannot be known.
 
         ``written`` is memory in the call that the owner may write to. ``deadline`` is that of
-        the answer, in ns of the monotonic clock, 0 for none.
+        the answer, in ns of the monotonic clock, 0 for none. Where the :data:`interrupt` ends the
+        wait, takes the call back as far as it can, and raises its error.
         """
 
     def hold(self, address: str, call: list[Any], deadline: int) -> tuple[int, Any, bool | None]:
