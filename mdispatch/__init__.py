@@ -54,7 +54,7 @@ def allow_imports(*modules: str) -> None:
 # The homes of the points of the seam: see seam.py.
 _POINTS = {
     "a class of a library in C": "across.class_facts:declare_c_class",
-    "impl(serve=)": "across.serving:Serve",
+    "impl(serve=)": "across.serving:Offering",
     "kernels of methods": "across.methods:with_methods",
     "the offers of a kernel": "across.routing:offers",
     "the ways of a call": "across.routing:way",
@@ -142,7 +142,7 @@ _LATE = {
     "across.calling_async": "call_async",
     "across.classes": "register_class",
     "across.routing": "allow_routing routing",
-    "across.serving": "cancelled",
+    "across.serving": "Serve cancelled",
     "across.sharing": "ObjectHandle share",
     "choices.agreeing": "agree",
     "choices.choosing": "choose",

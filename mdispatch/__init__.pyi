@@ -17,7 +17,7 @@ from . import torch_compat as torch_compat
 from .across.calling_async import call_async
 from .across.classes import register_class
 from .across.routing import allow_routing, routing
-from .across.serving import cancelled
+from .across.serving import Serve, cancelled
 from .across.sharing import ObjectHandle, share
 from .authoring.autograd import AutogradCall, AutogradNode, needs_grad, register_autograd
 from .authoring.autograd.engines import register_autograd_engine
@@ -97,6 +97,7 @@ __all__ = [
     "Registration",
     "Registry",
     "SafeObject",
+    "Serve",
     "Tensor",
     "WarmUp",
     "__version__",

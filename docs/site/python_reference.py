@@ -38,7 +38,7 @@ PAGES = {
                 "mdispatch",
                 "Operators are found as ``mdispatch.ops.namespace.name``.",
                 "ops OpOverloadPacket OpOverload get_kernel allow_imports observe_calls "
-                "count_providers allow_routing routing call_async cancelled register_class "
+                "count_providers allow_routing routing Serve call_async cancelled register_class "
                 "ObservedCall HigherOrderOperator find_higher_order higher_order_names",
             ),
             ("mdispatch.registry.ops", RESULTS, "Ops Namespace"),

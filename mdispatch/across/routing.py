@@ -603,10 +603,14 @@ def error_of(
             timeout=timeout,
         )
     if why == BUSY:
+        queue = told if type(told) is int else 0
+        waiting = f", and {queue} more wait, which is its whole queue" if queue else ""
+        do = "" if queue else ', have calls wait by serve=mdispatch.Serve("host", queue=8) there'
         return errors.OwnerBusyError(
-            f"{begin}, which has as many calls of other processes as it takes; {ran}\nCall it "
-            "again later, from fewer threads, or let another process serve it, too.",
+            f"{begin}, which has as many calls of other processes as it takes{waiting}; {ran}\n"
+            f"Call it again later, from fewer threads{do}, or let another process serve it, too.",
             *where,
+            queue=queue,
         )
     if why == DEEP:
         way = " -> ".join(map(str, told or ()))

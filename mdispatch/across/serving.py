@@ -29,20 +29,21 @@ from time import time
 
 from ..dispatch.context.guards import ForceDispatchKeyGuard
 from ..dispatch.context.hermetic import VisitingHandle
-from ..errors import MdispatchError
+from ..errors import InvalidArgumentError, MdispatchError
 from ..errors.locations import label_of
+from ..errors.words import shown
 from ..facts import NOTE
 from ..facts.native import alone_because, c_kernels
 from ..forking import in_child
 from ..keys import DispatchKeySet
 from .offers import offer_text
-from .transports.transport import LATE, NO_KERNEL, RAISED, transport_named
+from .transports.transport import LATE, NO_KERNEL, RAISED, queues, transport_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from typing import Any, Protocol
+    from typing import Any, Protocol, Self
 
     from ..dispatch.kernels import LocalKernel
     from ..facts import Registration
@@ -79,30 +80,64 @@ def trace_with(traces: Tracing) -> None:
     tracing = tracing or traces
 
 
-class Serve:
+class Serve(str):
+    """The name of a transport, for ``serve`` of :meth:`Library.impl`, and how many calls of the
+    kernel may wait: ``serve=Serve("host", queue=8)``.
+
+    An owner runs so many calls of other processes at once: 64 by "host". While it has these, up to
+    ``queue`` calls of this kernel wait and begin in the order in which they came; the next one is
+    refused (OwnerBusyError). A call that waits has not begun: its caller takes it back at its
+    deadline, when it is interrupted, and when it ends. Calls that a served kernel makes do not
+    wait: two owners that are full could wait for each other.
+
+    Raises InvalidArgumentError (no such transport, or ``queue`` is no number of calls).
+    """
+
+    __slots__ = ("queue",)
+
+    queue: int
+
+    def __new__(cls, transport: str, *, queue: int = 0) -> Self:
+        if type(queue) is not int or queue < 0:
+            raise InvalidArgumentError(
+                f"queue is how many calls may wait, 0 or more, not {shown(queue)}"
+            )
+        transport_named(transport)
+        made = super().__new__(cls, transport)
+        made.queue = queue
+        return made
+
+
+class Offering:
     """The value of ``serve`` in :meth:`Library.impl`: True, or the name of a transport.
     InvalidArgumentError where there is no such transport.
     """
 
-    __slots__ = ("_transport",)
+    __slots__ = ("_queue", "_transport")
 
     def __init__(self, serve: bool | str) -> None:
-        self._transport = serve if isinstance(serve, str) else ""
+        self._transport = str(serve) if isinstance(serve, str) else ""
+        self._queue = serve.queue if isinstance(serve, Serve) else 0
         if self._transport:
             transport_named(self._transport)
 
     def __call__(
         self, facts: Facts, name: str, kernel: LocalKernel, where: str
     ) -> tuple[Registration, Callable[[], object]]:
-        return serve(facts, name, kernel, where, self._transport)
+        return serve(facts, name, kernel, where, self._transport, self._queue)
 
 
 def serve(
-    facts: Facts, name: str, kernel: LocalKernel, where: str, transport: str = ""
+    facts: Facts,
+    name: str,
+    kernel: LocalKernel,
+    where: str,
+    transport: str = "",
+    queue: int = 0,
 ) -> tuple[Registration, Callable[[], object]]:
     """Lets other interpreters of this process call a kernel of this one; other processes too, by
-    the transport of that name. Returns the registration, and what ends it. Raises
-    InvalidArgumentError (no such transport), and what the transport raises.
+    the transport of that name, where ``queue`` of them may wait. Returns the registration, and what
+    ends it. Raises InvalidArgumentError (no such transport), and what the transport raises.
     """
     address = transport_named(transport).serve(answer) if transport else ""
     _open()
@@ -117,6 +152,8 @@ def serve(
 
         _served_outside[ticket] = function, Arrivals(kernel)
         _served_outside[-ticket] = _served[-ticket], Arrivals(kernel, under=True)
+        if queue:
+            queues[ticket] = queue
     its = kernel.definition
     text = offer_text(
         kernel.label,
@@ -143,6 +180,7 @@ def serve(
 
 
 def _forget(ticket: int) -> None:
+    queues.pop(ticket, None)
     for each in (ticket, -ticket):
         _served.pop(each, None)
         _served_outside.pop(each, None)
@@ -352,3 +390,4 @@ def _renew() -> None:
     _is_open = False
     _served.clear()
     _served_outside.clear()
+    queues.clear()

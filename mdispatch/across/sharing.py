@@ -293,6 +293,12 @@ def share(obj: object, *, serve: str = "") -> ObjectHandle:
     interpreters share nothing.
     """
     if serve:
+        if getattr(serve, "queue", 0):
+            raise InvalidArgumentError(
+                "an object has no queue: calls of its methods do not wait\nServe a kernel by "
+                f"mdispatch.Serve({str(serve)!r}, queue=...), or share the object with "
+                f"serve={str(serve)!r}."
+            )
         handle = share(obj)
         _serve(handle, serve)
         return handle

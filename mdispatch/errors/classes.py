@@ -710,9 +710,11 @@ class OwnerGoneError(RoutedError):
 
 
 class OwnerBusyError(RoutedError):
-    """The process that serves a kernel has as many calls of other processes as it takes. The kernel
-    was not called.
+    """The process that serves a kernel has as many calls of other processes as it takes, and
+    ``queue`` more wait, which is all that may. The kernel was not called.
     """
+
+    queue: int = 0
 
 
 class CallTimeoutError(RoutedError, TimeoutError):

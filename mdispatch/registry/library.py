@@ -414,8 +414,9 @@ class Library:
 
         ``serve`` says that other interpreters of this process, which have no such kernel, may call
         this one: see :class:`mdispatch.routing`. A kernel in C is in all of them anyway. The name
-        of a transport says that other processes may, too: "host" is that of this host's. That is
-        refused where the registry is shared with nobody; True has no effect there.
+        of a transport says that other processes may, too: "host" is that of this host's, and
+        ``Serve("host", queue=8)`` has some calls wait while this process is busy. That is refused
+        where the registry is shared with nobody; True has no effect there.
 
         ``where`` is as for :meth:`define`.
 

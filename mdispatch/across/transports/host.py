@@ -15,10 +15,19 @@ are once they have come, and the caller looks for the answer once more before it
 none.
 
 Calls of different lines close no circle: each has a thread of the owner to itself, and an owner
-that has too many refuses the next one.
+that has too many refuses the next one, or lets it wait where its kernel has a queue. Only calls
+wait that no served kernel makes, so nobody who waits has a place elsewhere.
+
+Note [Turns]
+A call that waits stays on the wire, so its caller takes it back as ever: then its line ends, and
+its turn with it. A thread that waits polls the file of its turn and the end of its line. No wake is
+lost: it adds the turn under `_more` where it finds no place left. A thread that leaves a place
+looks for turns under `_more`, and hands the place to the first. The file can be read from then on.
+A thread whose line has ended takes its turn out under `_more`; if it has got the place meanwhile,
+it finds no call on the wire, and leaves the place in the same way.
 
 Locking: the pools of idle lines are dicts and lists, and each use is one step of one. `_more`
-guards the owner's counts; nobody waits for another lock, or runs a kernel, with it.
+guards the owner's counts and turns; nobody waits for another lock, or runs a kernel, with it.
 """
 
 from __future__ import annotations
@@ -53,6 +62,7 @@ from .transport import (
     Caller,
     Interrupt,
     interrupt,
+    queues,
 )
 
 TYPE_CHECKING = False
@@ -350,6 +360,32 @@ def _process(pid: int) -> _Process | None:
 # --- the owner ------------------------------------------------------------------------------------
 
 
+class _Turn:
+    """A call that waits for a place."""
+
+    __slots__ = ("_file", "refusal", "ticket")
+
+    def __init__(self, ticket: int) -> None:
+        self.ticket = ticket
+        #: 0 when it has a place, GONE where there will be none. None as long as it waits.
+        self.refusal: int | None = None
+        self._file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def end(self, refusal: int) -> None:
+        self.refusal = refusal
+        os.eventfd_write(self._file, 1)
+
+    def wait(self, line: socket.socket) -> None:
+        """Until it has ended, or the line has."""
+        both = select.poll()
+        both.register(self._file, select.POLLIN)
+        both.register(line, 0)
+        both.poll()
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
 class _Owner:
     """Listens, and answers."""
 
@@ -361,6 +397,7 @@ class _Owner:
         self._lines: dict[socket.socket, socket.socket] = {}  # the line beside, and the pair's end
         self._greeting: dict[socket.socket, None] = {}  # the lines that are greeted now
         self._inside = 0
+        self._turns: list[_Turn] = []  # those that wait, in their order
         self._is_open = True
         try:
             self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -454,33 +491,88 @@ class _Owner:
 
     def _answer_all(self, messages: Messages, caller: Caller) -> None:
         while True:
+            refusal, told, flags = GONE, None, 0
+            # Without a queue a step is saved. A line that is idle when the first queue comes finds
+            # it after its next call.
+            if queues:
+                if not messages.wait():
+                    return
+                (refusal, told), flags = self._enter(messages), socket.MSG_DONTWAIT
             try:
-                body = messages.receive()
-            except SystemCallError as error:  # its memory cannot be had: it says so, and ends
-                told = messages.packed([*self._answer(error, caller)], -1, (), (), [])
-                messages.socket.send(told, socket.MSG_DONTWAIT)  # type: ignore[arg-type]
-                return
-            if body is None:
-                return
-            with self._more:
-                refusal = 0 if self._is_open else GONE
-                if not refusal and self._inside >= CALLS:
-                    refusal = BUSY
-                self._inside += not refusal
-            try:
+                try:
+                    body = messages.receive(flags)
+                except BlockingIOError:
+                    continue  # the caller has taken its call back
+                if body is None:
+                    return
+                if not flags:
+                    refusal = self._place_now()
                 reply = (
-                    messages.packed([refusal, None], -1, (), (), [])
+                    messages.packed([refusal, told], -1, (), (), [])
                     if refusal
                     else self._reply(messages, body, caller)
                 )
                 assert isinstance(reply, bytes)
                 # There is room, if the caller has taken the last answer; nobody waits for another.
                 messages.socket.send(reply, socket.MSG_DONTWAIT)
+            except SystemCallError as error:  # its memory cannot be had: it says so, and ends
+                last = messages.packed([*self._answer(error, caller)], -1, (), (), [])
+                messages.socket.send(last, socket.MSG_DONTWAIT)  # type: ignore[arg-type]
+                return
             finally:
                 if not refusal:
-                    with self._more:
-                        self._inside -= 1
-                        self._more.notify_all()
+                    self._leave()
+
+    def _enter(self, messages: Messages) -> tuple[int, Any]:
+        """Takes a place for the call that is on the wire, and waits for one where the call may.
+        Returns 0; or why there is none, and the length of the queue. See Note [Turns].
+        """
+        refusal = self._place_now()
+        if refusal != BUSY:
+            return refusal, None
+        ticket, way = messages.head() or (0, 0)
+        most = queues.get(abs(ticket), 0) if way == 1 else 0
+        turn = None
+        if most:
+            try:
+                turn = _Turn(abs(ticket))
+            except OSError:  # no descriptor is left
+                return BUSY, most
+        try:
+            with self._more:
+                refusal = self._place_now()
+                if refusal != BUSY:
+                    return refusal, None
+                if turn is None or sum(each.ticket == turn.ticket for each in self._turns) >= most:
+                    return BUSY, most
+                self._turns.append(turn)
+            turn.wait(messages.socket)
+            with self._more:
+                if turn.refusal is None:
+                    self._turns.remove(turn)
+                    return GONE, None
+                return turn.refusal, None
+        finally:
+            if turn is not None:
+                turn.close()
+
+    def _place_now(self) -> int:
+        """Takes a place. Returns 0, BUSY or GONE."""
+        with self._more:
+            if not self._is_open:
+                return GONE
+            if self._inside >= CALLS:
+                return BUSY
+            self._inside += 1
+            return 0
+
+    def _leave(self) -> None:
+        with self._more:
+            if self._turns:
+                self._turns.pop(0).end(0)  # whose place it is now
+                return
+            self._inside -= 1
+            self._more.notify_all()
 
     def _reply(self, messages: Messages, body: memoryview, caller: Caller) -> bytes | str:
         met: list[Any] = []
@@ -516,6 +608,9 @@ class _Owner:
         """Waits for the calls that are inside, and takes no other."""
         with self._more:
             self._is_open = False
+            for turn in self._turns:
+                turn.end(GONE)
+            self._turns = []
             self._more.notify_all()
             self._more.wait_for(lambda: not self._inside)
             ends = list(self._lines.values())
@@ -529,6 +624,8 @@ class _Owner:
         self._place.let_go()
         for each in (*self._greeting, *self._lines, *self._lines.values()):
             each.close()
+        for turn in self._turns:
+            turn.close()
         self._listening.close()
 
 

@@ -32,6 +32,10 @@ LARGEST = 1 << 30
 _ELSEWHERE = Struct("=HxxIQ")
 _STAMP = 0x4D02
 _NUMBER = Struct("=I")
+#: How each call begins: a list of six, of which the first are the ticket, the deadline and a list.
+#: (the kinds of wire.c)
+_HEAD = Struct("=HBqBqBqBq")
+_INT, _LIST = 2, 6
 _SMALLEST = 1 << 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _SHARED, _COPIES = 1, 2
@@ -134,6 +138,38 @@ class Messages:
         """The bytes of a message that lies in my memory."""
         assert self._mine is not None
         return memoryview(self._mine)[: _ELSEWHERE.unpack(message)[2]]
+
+    def wait(self) -> bool:
+        """Until there is a message, which is left where it is. False at the end. Raises OSError."""
+        return bool(self.socket.recv(1, socket.MSG_PEEK))
+
+    def head(self) -> tuple[int, int] | None:
+        """The ticket of the call in the next message, which is left where it is, and the number of
+        homes on its way here. None where the message is there no more, or its memory cannot be had.
+        Raises as :meth:`receive`.
+        """
+        try:
+            body = self.receive(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except (BlockingIOError, SystemCallError):
+            return None
+        if body is None:
+            return None
+        with body:
+            if len(body) < _HEAD.size:
+                raise ValueError("it is no call")
+            stamp, outer, size, is_ticket, ticket, is_deadline, _, inner, way = _HEAD.unpack_from(
+                body
+            )
+        if (stamp, outer, size, is_ticket, is_deadline, inner) != (
+            _STAMP,
+            _LIST,
+            6,
+            _INT,
+            _INT,
+            _LIST,
+        ):
+            raise ValueError("it is no call")
+        return ticket, way
 
     def receive(self, flags: int = 0) -> memoryview | None:
         """The next message, None at the end. Raises OSError, SystemCallError where its memory

@@ -123,8 +123,9 @@ class Transport(Protocol):
         self, address: str, call: list[Any], written: tuple[Any, ...], deadline: int
     ) -> tuple[int, Any, bool | None]:
         """Has a call answered, once or not at all. Returns what :class:`Answer` does, or GONE,
-        LATE, UNFIT (with the name of the type), LARGE (with what is too much), BUSY or DAMAGED; and
-        whether the owner has taken it, None if that cannot be known.
+        LATE, UNFIT (with the name of the type), LARGE (with what is too much), BUSY (with the
+        length of the queue, or None) or DAMAGED; and whether the owner has taken it, None if that
+        cannot be known.
 
         ``written`` is memory in the call that the owner may write to. ``deadline`` is that of
         the answer, in ns of the monotonic clock, 0 for none. Where the :data:`interrupt` ends the
@@ -140,6 +141,10 @@ class Transport(Protocol):
     def forked(self) -> None:
         """In the child of a fork: lets go of what belongs to the parent, and takes no lock."""
 
+
+#: How many calls of a ticket may wait while the owner has as many as it takes, if it has said so.
+#: Calls of the ticket with a minus are of the same kernel.
+queues: dict[int, int] = {}
 
 _transports: dict[str, Transport] = {}
 

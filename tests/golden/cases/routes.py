@@ -212,6 +212,18 @@ def _(stage: Stage) -> None:
     carried("BUSY")
 
 
+@case("OwnerBusyError: another process with too many calls, and a queue that is full")
+def _(stage: Stage) -> None:
+    carried("BUSY", told=8)
+
+
+@case("InvalidArgumentError: a queue of no length")
+def _(stage: Stage) -> None:
+    import mdispatch as md
+
+    md.Serve("host", queue=-1)
+
+
 @case("CannotTravelError: a call of more values than a message takes")
 def _(stage: Stage) -> None:
     carried("LARGE", told="has 1,048,577 values")
