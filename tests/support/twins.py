@@ -420,6 +420,52 @@ situation("functionalize", None, _transformed(lambda f, ts: func.functionalize(f
 situation("make_fx", None, _transformed(_traced))
 
 
+# The compiler, and the profiler.
+def _compiled(backend: str) -> Callable[..., Any]:
+    def compiled(function: Call, tensors: Any) -> Any:
+        torch._dynamo.reset()
+        made = torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
+        return made(*tensors)
+
+    return _transformed(compiled)
+
+
+class _Program(torch.nn.Module):
+    def __init__(self, function: Call) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *tensors: Any) -> Any:
+        return self._function(*tensors)
+
+
+def _exported(function: Call, tensors: Any) -> Any:
+    return torch.export.export(_Program(function), tuple(tensors)).module()(*tensors)
+
+
+class Profiled(Logged):
+    """The names that the profiler has seen, and how often each."""
+
+    def outcome(self, pair: Pair, call: Call) -> dict[str, Any]:
+        profiler = torch.profiler
+        with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as profile:
+            found = super().outcome(pair, call)
+        names = [each.name for each in profile.events() if "twin" in each.name]
+        found["seen"] = [re.sub(rf"{THEIRS}|{OURS}", "twin", each) for each in names]
+        return found
+
+
+for _backend in ("eager", "aot_eager"):
+    situation(f"torch.compile, {_backend}", None, _compiled(_backend))
+    situation(
+        f"torch.compile, {_backend}, requires_grad",
+        _floating(lambda t: t.requires_grad_()),
+        _compiled(_backend),
+    )
+situation("torch.export", None, _transformed(_exported))
+situation("torch.profiler", cls=Profiled)
+
+
 # Other arguments.
 def _first(change: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda twin, args, kwargs: ((change(args[0]), *args[1:]), kwargs)
@@ -532,6 +578,8 @@ _WITH_GRADIENT = (
     "view of a leaf",
     "meta, requires_grad",
     "TorchDispatchMode, requires_grad",
+    "torch.compile, eager, requires_grad",
+    "torch.compile, aot_eager, requires_grad",
     "grad",
     "vmap of grad",
 )
@@ -620,8 +668,10 @@ def _(d: Difference) -> bool:
     return (
         d.twin.backward is None
         and d.twin.how in ("CPU", "CompositeExplicitAutograd")
+        and "Tensor" in d.twin.schema.partition("->")[0]
         and d.where in _WITH_GRADIENT
         and d.part not in ("values", "shape", "dtype", "keys", "version")
+        and (d.aspect != "arguments after" or "compile" not in d.where)
     )
 
 
@@ -640,7 +690,21 @@ def _(d: Difference) -> bool:
     "device that it does not take. An exported operator always has a fake kernel.",
 )
 def _(d: Difference) -> bool:
-    return d.where.startswith("FakeTensorMode") and d.twin.name == "full" and d.ours is None
+    traced = d.where.startswith(("FakeTensorMode", "torch.compile", "torch.export"))
+    return traced and d.twin.name == "full" and d.ours is None
+
+
+@reason(
+    "copied back",
+    "A compiled graph writes to a copy, which it copies back. With a gradient, that raises the "
+    "version of the tensor twice in PyTorch, and once here.",
+)
+def _(d: Difference) -> bool:
+    return (
+        d.where == "torch.compile, aot_eager, requires_grad"
+        and (d.part, d.theirs, d.ours) == ("version", 2, 1)
+        and bool(d.twin.written)
+    )
 
 
 def explained(pair: Pair, each: Situation) -> tuple[bool, list[str]]:
