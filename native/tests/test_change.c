@@ -605,8 +605,7 @@ TEST(a_change_that_its_writer_could_not_tell_is_told_by_the_locks_next_holder) {
         EQ(sequence(m), seq);
         watcher_start(&w, m.reg, m.member);
         kill_now(pid);
-        EQ(waiters(m.reg), 1);
-        check_whole(m.reg); /* takes the lock */
+        check_whole(m.reg); /* takes the lock, unless the watcher has, at the end of a slice */
         OK(watcher_end(&w));
         CHECK(w.now > seq);
         close_main(m);
