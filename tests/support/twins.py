@@ -646,7 +646,8 @@ def _(d: Difference) -> bool:
     "under torch.func.grad. PyTorch's refuses that with an error about its own classes.",
 )
 def _(d: Difference) -> bool:
-    return bool(d.twin.written) and d.twin.how == "custom" and d.where in _WITH_GRADIENT
+    is_one = bool(d.twin.written) and d.twin.how == "custom" and d.where in _WITH_GRADIENT
+    return is_one and "compile" not in d.where
 
 
 @reason(
