@@ -27,6 +27,7 @@ from ..dispatch.checks import attributes_of, checked_callable
 from ..dispatch.custom import Forward, called_by_c
 from ..dispatch.described import Annotations, Described
 from ..dispatch.kernels import FALLTHROUGH, LocalKernel, fallthrough_kernel
+from ..dispatch.peers import WHEN_WANTED
 from ..dispatch.traced import traced_in_torch
 from ..errors.locations import label_of
 from ..errors.words import shown
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from ..dispatch.by_type import Classes
     from ..dispatch.kernels import Provider
     from ..dispatch.operators import OpOverload
-    from ..dispatch.table import DispatchTable, TableEntry
     from ..errors.locations import Location
     from ..keys import DispatchKeySet
     from ..registry.register import Held
@@ -327,7 +327,7 @@ class CustomOpDef(Forward, Named, Described, Generic[P, R_co]):
         self.__wrapped__ = function
         entry = library.registry.dispatcher.entry(self.name)
         if entry.peer is None:
-            entry.peer = EXPORTED_WHEN_NEEDED
+            entry.peer = WHEN_WANTED
         # Registered first, and wherever there are Tensors: without it, a kernel for every device
         # would also serve meta values, and look for their data. A fake kernel comes later, so it is
         # the newest.
@@ -660,51 +660,6 @@ class CustomOpDef(Forward, Named, Described, Generic[P, R_co]):
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """The fake kernel of an operator that returns nothing: meta values have no data to write."""
-
-
-class _ExportedWhenNeeded:
-    """In the place of an export, which is made when PyTorch wants a call."""
-
-    __slots__ = ()
-    is_made = False
-
-    @staticmethod
-    def slot(
-        operator: OpOverload,
-        table: DispatchTable,
-        positional: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> TableEntry | None:
-        if not hasattr(sys.modules.get("torch"), "library"):
-            return None
-        is_wanted = seam.perhaps("whether PyTorch wants a call")
-        if is_wanted is None or not is_wanted(
-            operator.schema, table, positional, keywords, is_exported=False
-        ):
-            return None
-        found: TableEntry = seam.at("an operator in PyTorch")(operator).own_slot
-        return found
-
-    @staticmethod
-    def in_c(schema: FunctionSchema, table: DispatchTable) -> tuple[int, int, None]:
-        gate_of = seam.perhaps("which calls PyTorch may want")
-        gate, written = (0, 0) if gate_of is None else gate_of(schema, table)
-        return gate, written, None  # the first call that PyTorch wants makes its operator
-
-    @staticmethod
-    def overload_of(operator: OpOverload) -> Any:
-        return seam.at("an operator in PyTorch")(operator).overload
-
-    @staticmethod
-    def close() -> None:
-        """There is nothing to take out of PyTorch."""
-
-    @staticmethod
-    def keep_up() -> None:
-        """Nothing is there yet."""
-
-
-EXPORTED_WHEN_NEEDED = _ExportedWhenNeeded()
 
 
 # --- the library of one operator ------------------------------------------------------------------

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..facts import Registration
     from ..facts.abc import Facts
     from ..facts.modules import ImportPolicy
+    from .abc import Peer
     from .entry import OperatorEntry
     from .plugs import Plug
 
@@ -109,6 +110,9 @@ class Dispatcher:
         self._called: dict[str, Any] = {}
         self._finder = _finder(ref(self))
         self._entry_type: type[OperatorEntry] | None = None  # None until it is loaded
+        #: Whether each operator with Tensors is one of PyTorch, too: set before the first entry
+        self.is_torchs = False
+        self._peer: Peer | None = None
 
     def of(self, feature: type[P]) -> P:
         """This registry's object of a plug, made when it is first asked for."""
@@ -126,6 +130,10 @@ class Dispatcher:
             from .entry import OperatorEntry
 
             self._entry_type = OperatorEntry
+            if self.is_torchs:
+                from .peers import WHEN_WANTED
+
+                self._peer = WHEN_WANTED
         return self._entry_type(
             self.facts.for_entry(name),
             name,
@@ -134,6 +142,7 @@ class Dispatcher:
             self._finder,
             _locks[hash(name) % len(_locks)],
             self.entries,
+            self._peer,
         )
 
     def _load(self, fact: Registration) -> bool:

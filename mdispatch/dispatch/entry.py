@@ -19,7 +19,7 @@ from __future__ import annotations
 from .. import errors, facts, seam
 from ..facts.native import unlock
 from .fallbacks import Fallbacks, inherit
-from .kernels import C_LABEL, FALLBACK_NAME, METHOD_LABEL, LocalKernel
+from .kernels import C_LABEL, FALLBACK_NAME, METHOD_LABEL, UNDECIDED, LocalKernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -172,6 +172,8 @@ class OperatorEntry:
         "lock",
         "name",
         "peer",
+        "is_undecided",
+        "_first_peer",
     )
 
     def __init__(
@@ -183,6 +185,7 @@ class OperatorEntry:
         find: Callable[[str], Any],
         lock: RLock,
         entries: EntryTable,
+        peer: Peer | None,
     ) -> None:
         self.name = name
         self._entries = entries
@@ -202,7 +205,10 @@ class OperatorEntry:
         self._labelled = _NO_LABELS
         self.lock = lock
         #: The operator in PyTorch, if it is exported. Under ``lock``; calls read it.
-        self.peer: Peer | None = None
+        self.peer: Peer | None = peer
+        self._first_peer = peer
+        #: Whether its plan was made before PyTorch was there.
+        self.is_undecided = False
 
     def rules(self, generation: int) -> Rules:
         """The operator's rules in this interpreter, for one generation of the operator."""
@@ -318,7 +324,7 @@ class OperatorEntry:
         with self.lock:
             if self.peer is not None and self.peer.is_made:
                 self.peer.close()
-                self.peer = None
+                self.peer = self._first_peer
 
     def bind(self, definition: Registration | None) -> None:
         """The callables that were verified before their definition, or came with a fork, belong to
@@ -410,6 +416,7 @@ class OperatorEntry:
                 if self.peer.is_made and not signature.schema.dispatch_arguments:
                     return  # calls in C ask it about tensors only
                 gate, written, its = self.peer.in_c(signature.schema, table)
+                self.is_undecided = gate == UNDECIDED
             cell.install(
                 begun,
                 view,

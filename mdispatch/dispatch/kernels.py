@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .abc import KernelsEntry
     from .by_type import Types
 
+#: The gate of a plan that was made before PyTorch was there: see native/bind/call/state.h.
+UNDECIDED = 4
+
 #: Under this name the fallbacks of all operators are registered; no operator can be called so.
 FALLBACK_NAME = "_"
 #: The label of a kernel that means "as if this key were not there". An interpreter needs no

@@ -422,6 +422,7 @@ def _opened_or_found() -> Registry:
             with _lock:
                 if default is None:
                     opened = Registry(_default_backing())
+                    opened.dispatcher.is_torchs = interpreter_id == 0
                     if default is None:
                         default = opened
                 registry = default

@@ -78,8 +78,9 @@ def export(what: str | OpOverload, *, registry: Registry | None = None) -> tuple
     interpreter. ``what`` is a namespace (all operators that are defined in it now), an operator, or
     its name. Returns the names.
 
-    Operators that :func:`mdispatch.custom_op` made are exported by themselves when a tensor of
-    PyTorch is among their arguments. An export ends with its operator, or with the registry here.
+    Operators of the default registry, and those that :func:`mdispatch.custom_op` made, are exported
+    by themselves when PyTorch wants to see a call. An export ends with its operator, or with the
+    registry here.
 
     Raises OperatorNotFoundError, OperatorGoneError (it ends just now), InvalidArgumentError
     (``torch`` is not imported), TorchExportError (PyTorch has an operator of that name already, or
@@ -139,9 +140,7 @@ def held(registry: Registry, name: str) -> Callable[[], None]:
         with entry.lock:
             there = entry.peer  # another one, if it was exported again or defined anew
             if isinstance(there, Exported) and there.generation == generation:
-                entry.peer = None
-                entry.recompute()  # first: calls in C know its operator
-                there.close()
+                entry.leave_peer()
 
     return end
 
@@ -423,7 +422,9 @@ class Exported:
             name = self._operator.name
             raise AutogradError(
                 f"the backward pass came to {name}, which has no formula\n  declared as "
-                f"{self._schema}\nRegister one with register_autograd, or detach its arguments.",
+                f"{self._schema}\nRegister one with register_autograd, or detach its arguments. A "
+                "kernel that is made of differentiable operators belongs at "
+                "CompositeImplicitAutograd.",
                 name,
             )
         return formula.run(formula.backward, ctx, *gradients)

@@ -15,6 +15,7 @@ from ..authoring import functions
 from ..authoring.autograd import register_autograd as _register_autograd
 from ..authoring.opcheck.check import opcheck
 from ..dispatch.checks import check_namespace, check_reserved
+from ..dispatch.peers import WHEN_WANTED
 from ..registry import fake_kernels
 from ..registry import library as libraries
 from .common import _registry, _theirs
@@ -114,7 +115,7 @@ class Library(libraries.Library):
         name = super().define_with_attributes(schema, *args, **options)
         entry = self.registry.dispatcher.entry(name)
         if entry.peer is None:
-            entry.peer = custom_ops.EXPORTED_WHEN_NEEDED
+            entry.peer = WHEN_WANTED
         self._entries.append(entry)
         return name
 

@@ -254,8 +254,9 @@ struct known {
 #define FROM_TORCH (UINT64_C(1) << 63)
 #define WITH_FUNCTION (UINT64_C(1) << 62)
 
-/* What PyTorch wants to see of an operator's calls (mdispatch/torch/side.py: gate_of). */
-enum { NO_GATE, ALWAYS, WATCHED, GRADIENTS };
+/* What PyTorch wants to see of an operator's calls (mdispatch/torch/side.py: gate_of). The last one
+ * is for a plan from before PyTorch was there. */
+enum { NO_GATE, ALWAYS, WATCHED, GRADIENTS, UNDECIDED };
 
 /* See Note [Tensors] in torch.c. */
 enum { SETS = 64, PLACES = 64, UNWATCHED = 8, TOLD = 9 };

@@ -252,7 +252,7 @@ static bool may_require_grad(struct state *st, PyObject *value) {
 
 bool torch_wants(struct state *st, int gate, PyObject *const *args, Py_ssize_t n) {
     const struct torch *t = &st->torch;
-    if (gate == ALWAYS || !is_unwatched(&st->torch)) return true;
+    if (gate == ALWAYS || gate == UNDECIDED || !is_unwatched(&st->torch)) return true;
     if (gate != GRADIENTS || (t->are_gradients_on && !t->are_gradients_on())) return false;
     for (Py_ssize_t i = 0; i < n; i++) {
         if (may_require_grad(st, args[i])) return true;
