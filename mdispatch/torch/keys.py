@@ -101,7 +101,8 @@ class TorchKeys:
         operator.
         """
         torch_c = self._torch._C
-        if not torch_c._is_torch_function_all_disabled() and torch_c._len_torch_function_stack():
+        are_off = getattr(torch_c, "_is_torch_function_all_disabled", bool)  # PyTorch 2.4: none
+        if torch_c._len_torch_function_stack() and not are_off():
             return True
         return any(map(self.has_function, classes)) and torch_c._is_torch_function_enabled()
 

@@ -224,7 +224,7 @@ static struct words *words_of_thread(const struct torch *t) {
 /* Whether this thread is one that PyTorch does not watch. */
 static bool is_unwatched(struct torch *t) {
     const struct words *now = words_of_thread(t);
-    if (t->asks_functions && t->asks_functions()) return false;
+    if (!t->asks_functions || t->asks_functions()) return false;
     for (int i = 0; now && i < t->n_unwatched; i++) {
         const struct words *each = &t->unwatched[i];
         if (LIKELY(each->included == now->included && each->excluded == now->excluded)) return true;
@@ -348,7 +348,10 @@ int begin_write_of_torch(struct state *st, uint64_t written, PyObject *const *va
 }
 
 void end_below_autograd(struct state *st, uint64_t kept) {
-    words_of_thread(&st->torch)->excluded = kept;
+    struct torch *t = &st->torch;
+    struct words *now = words_of_thread(t);
+    uint64_t begun = t->below_autograd & ~kept; /* others may have come to stay meanwhile */
+    now->excluded &= ~begun;
 }
 
 #else
