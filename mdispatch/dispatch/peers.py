@@ -46,10 +46,10 @@ class _WhenWanted:
 
     @staticmethod
     def in_c(schema: FunctionSchema, table: DispatchTable) -> tuple[int, int, None]:
-        if not schema.dispatch_arguments:
-            return 0, 0, None
         if not _is_torch_there():
             return UNDECIDED, 0, None
+        if not schema.dispatch_arguments:
+            return 0, 0, None
         gate_of = seam.perhaps("which calls PyTorch may want")
         gate, written = (0, 0) if gate_of is None else gate_of(schema, table)
         return gate, written, None  # the first call that PyTorch wants makes its operator
