@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..schema import FunctionSchema
-    from .operators import OpOverload
-    from .table import DispatchTable, TableEntry
 
 
 class _WhenWanted:
@@ -26,11 +24,11 @@ class _WhenWanted:
 
     @staticmethod
     def slot(
-        operator: OpOverload,
-        table: DispatchTable,
+        operator: Any,
+        table: Any,
         positional: tuple[Any, ...],
         keywords: dict[str, Any],
-    ) -> TableEntry | None:
+    ) -> Any:
         if not _is_torch_there():
             return None
         entry = operator.entry
@@ -41,11 +39,10 @@ class _WhenWanted:
             operator.schema, table, positional, keywords, is_exported=False
         ):
             return None
-        found: TableEntry = seam.at("an operator in PyTorch")(operator).own_slot
-        return found
+        return seam.at("an operator in PyTorch")(operator).own_slot
 
     @staticmethod
-    def in_c(schema: FunctionSchema, table: DispatchTable) -> tuple[int, int, None]:
+    def in_c(schema: FunctionSchema, table: Any) -> tuple[int, int, None]:
         if not _is_torch_there():
             return UNDECIDED, 0, None
         if not schema.dispatch_arguments:
@@ -55,7 +52,7 @@ class _WhenWanted:
         return gate, written, None  # the first call that PyTorch wants makes its operator
 
     @staticmethod
-    def overload_of(operator: OpOverload) -> Any:
+    def overload_of(operator: Any) -> Any:
         its = operator.schema
         if not any(each.type.holds_tensors for each in (*its.arguments, *its.returns)):
             return None

@@ -433,4 +433,5 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore", "create_unbacked_symint", FutureWarning)
     warnings.filterwarnings("ignore", ".*`create_unbacked_symint` is deprecated", FutureWarning)
     output, sys.stdout = sys.stdout, sys.stderr
-    print(json.dumps(globals()[sys.argv[1]](sys.argv[2] == "ours")), file=output)
+    # Python flushes sys.stdout at its end, and this is not it any more.
+    print(json.dumps(globals()[sys.argv[1]](sys.argv[2] == "ours")), file=output, flush=True)
