@@ -322,9 +322,11 @@ class OperatorEntry:
     def leave_peer(self) -> None:
         """Takes the operator out of PyTorch."""
         with self.lock:
-            if self.peer is not None and self.peer.is_made:
-                self.peer.close()
+            there = self.peer
+            if there is not None and there.is_made:
                 self.peer = self._first_peer
+                self._changed()  # first: calls in C know its operator
+                there.close()
 
     def bind(self, definition: Registration | None) -> None:
         """The callables that were verified before their definition, or came with a fork, belong to

@@ -34,8 +34,9 @@ STANDARD = {
 }
 
 _by_name: dict[str, tuple[type, ...]] = {}
-#: The classes around methods that name them: where each will be, by its name.
-_expected: dict[str, tuple[str, str]] = {}
+#: The classes around methods that name them: where each will be, once for each operator that
+#: expects it.
+_expected: dict[str, tuple[tuple[str, str], ...]] = {}
 _names: dict[type, str] = {}
 _codecs: dict[type, Codec] = {}
 
@@ -73,7 +74,8 @@ def class_of(name: str) -> type | None:
         return found[-1]
     module = STANDARD.get(name)
     if module is None:
-        return _come(*_expected[name]) if name in _expected else None
+        expected = _expected.get(name)
+        return _come(*expected[-1]) if expected else None
     cls: type = getattr(__import__(module, fromlist=[name]), name)
     _by_name[name] = (cls,)
     return cls
@@ -91,8 +93,19 @@ def expect_class(name: str, module: str, path: str) -> Callable[[], None]:
     """Schemas mean the class that this module will have at this path (``Outer.Inner``), unless
     another one takes the name, until the function is called that this returns.
     """
-    _expected[name] = module, path
-    return lambda: _expected.pop(name, None) and None
+    place = module, path
+    _expected[name] = (*_expected.get(name, ()), place)
+
+    def end() -> None:
+        left = list(_expected.get(name, ()))
+        if place in left:
+            left.remove(place)
+        if left:
+            _expected[name] = tuple(left)
+        else:
+            _expected.pop(name, None)
+
+    return end
 
 
 def _come(module: str, path: str) -> type | None:

@@ -501,6 +501,20 @@ print(md.warm_up("trees").differences)
     assert there[9:] == ["()"]
 
 
+def test_each_operator_of_a_class_expects_it_by_itself(isolated):
+    """The end of one takes nothing from the others, of which none was called before."""
+    code = (
+        TREES
+        + """
+Tree.joined._library.close()
+Tree.parsed._library.close()
+tree = Tree(4)
+print(Tree.same(tree) is tree)
+"""
+    )
+    assert isolated(code) == "True\n"
+
+
 def test_a_class_in_a_function_is_known_to_its_methods(registry):
     def made():
         class Local:
