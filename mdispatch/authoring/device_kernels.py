@@ -99,7 +99,9 @@ class DeviceKernel(Unshared):
             return function
 
         def below(*args: Any, **kwargs: Any) -> Any:
-            given = _flat([*args, *kwargs.values()])
+            given = [*args, *kwargs.values()]
+            for each in [each for each in given if type(each) in (list, tuple)]:
+                given += each
             is_forward = torch.autograd.forward_ad._current_level >= 0
             if is_forward or not any(map(is_torch_tensor, given)):
                 return function(*args, **kwargs)

@@ -358,3 +358,18 @@ def test_what_pytorch_knows_to_share_memory_is_refused(registry, way):
         for wrong in ([x[1:]], [x], [x.to_sparse()] * 2):
             with pytest.raises(md.errors.AliasingError):
                 cut(x, wrong)
+
+
+def test_a_list_that_contains_itself_ends_no_process(registry, way):
+    def first(x, more):
+        return x * 2
+
+    first = md.custom_op(
+        "over::first", first, schema="(Tensor x, Any more) -> Tensor", mutates_args=(),
+        registry=registry,
+    )  # fmt: skip
+    more = [1]
+    more.append(more)
+    for _ in range(3):
+        for x in (torch.ones(1), torch.ones(1, requires_grad=True).detach()):
+            assert first(x, more).item() == 2

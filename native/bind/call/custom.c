@@ -158,14 +158,23 @@ static bool is_unshared(const struct state *st, PyObject *result, PyObject *cons
     return !unsure;
 }
 
-static bool is_among(PyObject *value, PyObject *const *values, Py_ssize_t n) {
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *each = values[i];
-        if (each == value || (is_list(each) && is_among(value, PySequence_Fast_ITEMS(each),
-                                                        PySequence_Fast_GET_SIZE(each))))
-            return true;
+/* How deep lists are looked into: one may contain itself. */
+enum { DEEPEST = 4 };
+
+/* Whether a value is one of these, or in a list of them; also when only Python can tell, perhaps with
+ * an error. */
+static bool is_among(PyObject *value, PyObject *const *values, Py_ssize_t n, int depth) {
+    bool is = depth > DEEPEST;
+    for (Py_ssize_t i = 0; i < n && !is; i++) {
+        is = values[i] == value;
+        if (is || !is_list(values[i])) continue;
+        /* A copy: without a GIL another thread may change a list meanwhile. */
+        PyObject *items = PySequence_Tuple(values[i]);
+        is = !items ||
+             is_among(value, PySequence_Fast_ITEMS(items), PyTuple_GET_SIZE(items), depth + 1);
+        Py_XDECREF(items);
     }
-    return false;
+    return is;
 }
 
 /* Whether results that are all tensors of PyTorch share nothing with the arguments nor with each
@@ -182,8 +191,8 @@ static bool is_unshared_in_torch(struct state *st, PyObject *result, PyObject *c
         PyObject *one = PyTuple_GET_ITEM(results, i);
         are_tensors = are_tensors && how_known(st, Py_TYPE(one), &ignored) == BY_TORCH;
         /* PyTorch compares memory, and tensors of some layouts have none. */
-        are_tensors = are_tensors && !is_among(one, args, n) &&
-                      !is_among(one, PySequence_Fast_ITEMS(results), i);
+        are_tensors = are_tensors && !is_among(one, args, n, 0) &&
+                      !is_among(one, PySequence_Fast_ITEMS(results), i, 0);
     }
     PyObject *given = results && are_tensors ? PyTuple_New(n) : NULL, *none = NULL, *answer = NULL;
     for (Py_ssize_t i = 0; given && i < n; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
@@ -215,15 +224,20 @@ static int look(PyObject *self, PyObject *result, PyObject *const *args, Py_ssiz
     return answer ? 0 : -1;
 }
 
-static bool are_of_torch(struct state *st, PyObject *const *args, Py_ssize_t n) {
+/* Whether a tensor of PyTorch is one of these, or in a list of them. */
+static bool are_of_torch(struct state *st, PyObject *const *args, Py_ssize_t n, int depth) {
     uint64_t ignored;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (how_known(st, Py_TYPE(args[i]), &ignored) == BY_TORCH ||
-            (is_list(args[i]) && are_of_torch(st, PySequence_Fast_ITEMS(args[i]),
-                                              PySequence_Fast_GET_SIZE(args[i]))))
-            return true;
+    bool are = false;
+    for (Py_ssize_t i = 0; i < n && depth <= DEEPEST && !are; i++) {
+        are = how_known(st, Py_TYPE(args[i]), &ignored) == BY_TORCH;
+        if (are || !is_list(args[i])) continue;
+        PyObject *items = PySequence_Tuple(args[i]);
+        if (!items) PyErr_Clear(); /* no memory: the call will find that out */
+        are = items && are_of_torch(st, PySequence_Fast_ITEMS(items), PyTuple_GET_SIZE(items),
+                                    depth + 1);
+        Py_XDECREF(items);
     }
-    return false;
+    return are;
 }
 
 /* Calls the function. With tensors of PyTorch, nothing that it does is recorded for gradients. */
@@ -233,7 +247,7 @@ static __attribute__((noinline)) PyObject *unrecorded(Unshared *self, PyObject *
     struct state *st = self->state;
     uint64_t kept;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf), named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (!are_of_torch(st, args, n + named))
+    if (!are_of_torch(st, args, n + named, 0))
         return PyObject_Vectorcall(function, args, nargsf, kwnames);
     int begun = begin_below_autograd(st, &kept);
     if (begun < 0) return NULL;
