@@ -610,6 +610,19 @@ def test_names_are_listed_where_somebody_reads_the_list(name):
         assert module.__all__
 
 
+@pytest.mark.lint
+def test_no_program_of_the_tests_takes_the_name_of_another_one():
+    """The constants of a module, of which the later one would take the place of the first."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        written = set()
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                made_from = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+                assert name not in written or name in made_from, f"{path}:{node.lineno}: {name}"
+                written.add(name)
+
+
 def annotated(tree):
     """Names that exist only for the type checker."""
     return {

@@ -790,7 +790,7 @@ def test_the_command_counts_what_it_compares(tmp_path, library, way):
 
 # --- roll calls -----------------------------------------------------------------------------------
 
-RANK = """
+CALLS_THE_ROLL = """
 import sys, torch
 import mdispatch as md
 
@@ -823,7 +823,7 @@ def test_a_roll_call_names_the_operators_of_pytorch_that_differ(tmp_path):
     env |= {"MDISPATCH_ON_DIFFERENCE": "roll_call", "MDISPATCH_HOST": "n1"}
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, rank],
+            [sys.executable, "-c", CALLS_THE_ROLL, rank],
             env=environment(RANK=rank, **env),
             stdout=subprocess.PIPE,
             text=True,
