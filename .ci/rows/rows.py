@@ -333,10 +333,10 @@ def torch(version: str, runtime: str) -> Iterator[Row]:
     docs/coming-from-pytorch.md says what does not hold there.
     """
     name = f"torch/{version}"
-    tests = ["tests/pytorch/test_torch_keys.py", "tests/pytorch/test_torch_statements.py"]
-    tests += ["tests/pytorch/test_torch_export.py"]
+    tests = ["tests/pytorch"]
     left_out: list[str] = []
     if version.startswith("2.6."):
+        tests = [f"tests/pytorch/test_torch_{each}.py" for each in ("keys", "statements", "export")]
         # What 2.6's compiler does not follow; and it tells other locations of registrations than
         # watch() looks for.
         held = "statements.py::test_a_statement_holds_or_fails_for_the_reason_in_the_table"
@@ -349,8 +349,6 @@ def torch(version: str, runtime: str) -> Iterator[Row]:
             f"{held}[without_a_fake_kernel_the_error_names_the_operator]",
             f"{held}[the_compiler_runs_the_fake_kernel_then_the_kernel]",
         ]
-    else:
-        tests += ["tests/pytorch/test_torch_watch.py"]
     row = partial(Row, folder=name, python="3.11", everyday=False)
     needs = "-r filelock -r typing_extensions -r sympy -r networkx -r fsspec -r setuptools"
     yield row(

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ..schema import FunctionSchema
 
 
+_BEFORE_2_15 = "reference", "value"
+
+
 def tell(schema: FunctionSchema) -> None:
     """Registers the classes of a new operator: a compiler looks at an object before it comes to the
     operator that takes it. PyTorch refuses nothing here: it does when it gets the operator.
@@ -103,7 +106,9 @@ def _register(opaque: Any, cls: type, name: str, schema: FunctionSchema) -> None
         and cls.__eq__ is not object.__eq__  # type: ignore[comparison-overlap]
         and cls.__hash__ is not None
     )
-    known = {"class_name": name, "opaque_typ": "value" if is_value else "reference"}
+    # The words of 2.15 and later, and those before.
+    words = ("symbolic", "constant") if hasattr(opaque, "register_custom_class") else _BEFORE_2_15
+    known = {"class_name": name, "opaque_typ": words[is_value]}
     info = opaque._OpaqueTypeInfo
     nothing = dict.fromkeys(info.__dataclass_fields__)
     made = info(**(nothing | {"members": {}, "hoist": False} | known))

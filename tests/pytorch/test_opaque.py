@@ -109,6 +109,7 @@ def test_a_declared_write(ops):
         assert (out.tolist(), out._version) == ([7, 7], 2)  # the kernel's own operator counts, too
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # PyTorch 2.15's of vmap
 def test_modes_and_vmap(ops):
     queue = Queue()
     with FakeTensorMode() as mode:
