@@ -20,6 +20,7 @@ JOBS = {
     "own": "packets, attributes, redispatch, many operators / a plain call",
     "values": "arrays, tensors, converted numbers / a plain call",
     "torch-calls": "operators on PyTorch's tensors / the same in torch.library",
+    "torch-start": "a watch and definitions beside PyTorch / without",
     "context": "guards, modes, observers / a plain call",
     "across": "calls in another interpreter, and in another process",
     "rebuild": "the first call, and the first after a change",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ..errors.locations import Location, name_in, printable, registrants_location
+from ..errors.locations import Location, name_in, on_behalf, printable, registrants_location
 from .native import caller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import CodeType
+    from types import CodeType, FrameType
+    from typing import Any
 
     Reach = tuple[CodeType, Iterator[tuple[int, int, int | None]], int, int, int | None]
 
@@ -35,14 +36,21 @@ class CallerLines:
     def here(self) -> Location:
         """The location of the code that registers."""
         found = caller("__name__")
-        if found is None:
-            return registrants_location()
-        code, at, names = found
+        return (found and self._at(*found)) or registrants_location()
+
+    def of(self, frame: FrameType) -> Location:
+        """The location of the code on whose behalf that of a frame registers."""
+        behalf = on_behalf(frame)
+        found = behalf and self._at(behalf.f_code, behalf.f_lasti, behalf.f_globals)
+        return found or registrants_location(frame)
+
+    def _at(self, code: CodeType, at: int, names: dict[str, Any]) -> Location | None:
+        """The location of an instruction; None for code without a file: its module says more."""
         known = self._known.get(at)
         if known is not None and known[0] is code:
             return known[1]
-        if code.co_filename.startswith("<"):  # not a file: the module says more
-            return registrants_location()
+        if code.co_filename.startswith("<"):
+            return None
         location = Location(printable(f"{code.co_filename}:{self._line(code, at)}"), name_in(names))
         if len(self._known) >= _KNOWN:
             self._known.clear()

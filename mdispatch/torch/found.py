@@ -12,14 +12,14 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 
-from ..dispatch.keys_in_words import takes_tensors
-from ..dispatch.operators import OpOverload
 from ..errors import MdispatchError, OperatorGoneError
 from ..registry.registry import opened_default
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from ..dispatch.operators import OpOverload
 
 
 def begin() -> None:
@@ -54,16 +54,23 @@ def export_all(name: str) -> list[MdispatchError] | None:
     registry = opened_default()
     if registry is None or "torch.library" not in sys.modules:
         return None
+    # PyTorch asks for each name that somebody defines there, so this looks at no registration.
+    found = [
+        definition
+        for definition in registry.dispatcher.listeners.definitions()
+        if definition.name.partition(".")[0] == name
+    ]
+    if not found:
+        return None
+    from ..dispatch.keys_in_words import takes_tensors
+    from ..dispatch.operators import OpOverload
     from .exported import exported, exporting
 
     if (get_ident(), name) in exporting:
         return None
     refused: list[MdispatchError] = []
     taken = 0
-    # PyTorch asks for each name that somebody defines there, so this looks at no registration.
-    for definition in registry.dispatcher.listeners.definitions():
-        if definition.name.partition(".")[0] != name or not takes_tensors(definition):
-            continue
+    for definition in filter(takes_tensors, found):
         try:
             exported(OpOverload(registry.dispatcher, definition.name))
             taken += 1

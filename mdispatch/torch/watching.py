@@ -7,6 +7,11 @@ for its definition, with schema and tags, and one for each key that has a kernel
 when to look at an operator again, and which line is the reason. So it makes no difference whether
 something was registered before or after a watch began.
 
+A look takes longer than a registration, so a hook of :class:`torch.library.Library` does without
+one where it knows the look's result: for the definition of a new operator without tags that users'
+code makes itself, and for a kernel of an operator whose definition is known, at a key that
+PyTorch's tables have had under this very name.
+
 What a library in C++ registers goes by the hooks of torch.library. It is looked for after each call
 of ``torch.ops.load_library`` and each import of an extension module; these hooks also know which
 library it is. A library that was loaded in another way is found when another member waits for one
@@ -29,7 +34,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from collections import deque
 from contextlib import suppress
@@ -48,6 +52,7 @@ from ..errors.locations import (
 )
 from ..errors.unraisable import report
 from ..facts import Handle
+from ..facts.caller_lines import CallerLines
 from ..facts.shared import SharedRegistry
 from ..facts.waits import check_timeout
 from ..forking import in_child, new_lock
@@ -61,7 +66,7 @@ from .watches import Watches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from types import FrameType
     from typing import Any, TypeAlias
 
@@ -70,8 +75,12 @@ if TYPE_CHECKING:
     from ..registry import Registry
     from ..registry.register import RegistrationHandle
 
-    #: What a hook hears of: the operator, and which part of it was registered now.
-    Heard: TypeAlias = tuple[str, str]
+    #: What a hook hears of: the operator, which part of it was registered now, and whether that has
+    #: more than a schema.
+    Heard: TypeAlias = tuple[str, str, bool]
+    #: The caller of PyTorch: whether it is code outside of PyTorch, whether that code called the
+    #: hook's method itself, and the line ("" where there is none).
+    User: TypeAlias = tuple[bool, bool, str]
     #: The parts of an operator, each with its text and its location ("" if that is not known).
     Parts: TypeAlias = dict[str, tuple[str, str]]
 
@@ -93,8 +102,15 @@ _IMPORTS = ("importlib._bootstrap", "importlib._bootstrap_external")
 #: Modules that stand between PyTorch's functions and those who call them.
 _BETWEEN = ("functools", "typing_extensions", "warnings")
 
-_KERNEL = re.compile(r"^(\w+)(?:\[alias\])?: (.*?) ::", re.MULTILINE)
-_LOCATION = "registered at "
+#: PyTorch's modules that keep libraries in which PyTorch registers kernels for its own operators.
+#: One that is lacking here costs a first look more time.
+_WITH_LIBRARIES = (
+    *("torch._meta_registrations", "torch._refs.linalg", "torch._prims", "torch.export.custom_ops"),
+    *("torch.distributed._meta_registrations",),
+)
+_AT = "registered at "
+#: Parts of a custom_op that the dispatcher does not see, and the attributes with their functions.
+_OF_CUSTOM_OP = (("register_fake", "_abstract_fn"), ("register_autograd", "_backward_fn"))
 
 
 def watch(*, registry: Registry | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Watch:
@@ -154,6 +170,9 @@ class Watching:
         torch: Any = sys.modules["torch"]
         self.handle = Watch(self)
         self._torch = torch
+        #: By operator: objects of custom_op, and the fakes and rules of each operator.
+        self._custom_ops = _table("torch._library.custom_ops", "OPDEFS")
+        self._with_rules = _table("torch._library.simple_registry", "singleton", "_data")
         self._folder = os.path.dirname(torch.__file__) + os.sep
         self._dispatcher = dispatcher
         self._timeout = timeout
@@ -169,6 +188,8 @@ class Watching:
         self._gone: deque[set[str]] = deque()
         #: The operators that PyTorch had at the last look for libraries, or at everything.
         self._seen: frozenset[str] = frozenset()
+        #: The names of keys at which PyTorch's tables have had a kernel.
+        self._keys: set[str] = set()
         #: Hears of those who wait, if this member may have to register: under the lock.
         self.asked: Asked | None = None
         self._was_full = False  # the registry, at a look for others; it was told
@@ -280,10 +301,8 @@ class Watching:
 
     # --- what the hooks call
 
-    def heard(self, heard: Iterable[Heard], library: object, is_theirs: bool, where: str) -> None:
-        """A call of PyTorch has registered something, or ended it. ``is_theirs``: the call came
-        from outside of PyTorch.
-        """
+    def heard(self, heard: Iterable[Heard], library: object, user: User) -> None:
+        """A call of PyTorch has registered something, or ended it."""
         with _lock:
             self._attend()
             while True:
@@ -291,16 +310,25 @@ class Watching:
                     break
                 for operator in self._gone.popleft():
                     self._look_at(operator)
-            for operator, part in heard:
-                self._hear(operator, part, library, is_theirs, where)
+            for each in heard:
+                self._hear(each, library, user)
 
-    def _hear(self, operator: str, part: str, library: object, is_theirs: bool, where: str) -> None:
+    def _hear(self, heard: Heard, library: object, user: User) -> None:
+        (operator, part, has_more), (is_theirs, is_direct, where) = heard, user
         if operator.partition("::")[0] in _PYTORCHS:
             if is_theirs and part:
                 self._others.setdefault(operator, set()).add(part)
             if operator not in self._others and operator not in self._known:
                 return
-        self._look_at(operator, part, where)
+        known = self._known.get(operator)
+        if known is None and is_direct and not part and not has_more:
+            made = self._torch._C._get_schema(*operator.partition(".")[::2])
+            schema = str(made).partition("\n")[0]
+            self._known[operator] = {"": self._begin(torch_name(operator), schema, where)}
+        elif known is not None and "" in known and part in self._keys and where:
+            self._take_kernel(operator, known, part, where)
+        else:
+            self._look_at(operator, part, where)
         if library is not None:
             self._follow(library).add(operator)
 
@@ -329,6 +357,15 @@ class Watching:
         self._add(operator, found, where)
         if not self._known.get(operator):
             self._known.pop(operator, None)
+
+    def _take_kernel(self, operator: str, known: dict[str, _Part], key: str, where: str) -> None:
+        """Makes a registration of a kernel, as :meth:`_take` does of all parts."""
+        there = known.get(key)
+        if there is not None:
+            if there.where == where:
+                return
+            self._end(operator, known, key)
+        known[key] = self._begin(torch_name(operator, key), "", where)
 
     def _add(
         self, operator: str, found: Parts, where: str = "", library: str = "", module: str = ""
@@ -361,11 +398,17 @@ class Watching:
         """The parts that are registrations: of PyTorch's own operators those of others, of exported
         ones none. Or only those parts that libraries in C++ have registered.
         """
-        dump = self._torch._C._dispatch_dump(operator)
+        dump = self._torch._C._dispatch_dump(operator).split("\n")
+        lines = dict(line.partition(": ")[::2] for line in dump)
+        schema, made, analysis, _ = (
+            lines.pop(word, "") for word in ("schema", "debug", "alias analysis kind", "name")
+        )
         kernels = {
-            key: printable(location.removeprefix(_LOCATION))
-            for key, location in _KERNEL.findall(dump)
+            key.removesuffix("[alias]"): printable(line.partition(" ::")[0].removeprefix(_AT))
+            for key, line in lines.items()
+            if line and not key.endswith(" (inactive)")
         }
+        self._keys.update(kernels)
         if operator.partition("::")[0] in _PYTORCHS:
             others = self._others.get(operator, ())
             return {
@@ -373,14 +416,12 @@ class Watching:
                 for key, location in kernels.items()
                 if (key in others and self._is_entry(location)) or self._is_theirs(location)
             }
-        schema, made, analysis = (
-            _line(dump, start)
-            for start in ("schema: ", f"debug: {_LOCATION}", "alias analysis kind: ")
-        )
-        custom = _dig(sys.modules, "torch._library.custom_ops", "OPDEFS", operator)
-        location = _location_of_function(getattr(custom, "_init_fn", None))
+        made = made.removeprefix(_AT)
+        custom = self._custom_ops.get(operator)
         if not self._is_entry(made):
             location = printable(made)
+        else:
+            location = _location_of_function(getattr(custom, "_init_fn", None))
         if location.startswith((self._folder, _OURS)):
             return {}
         parts: Parts = {}
@@ -394,17 +435,12 @@ class Watching:
             parts[key] = "", by_entry if self._is_entry(its) else its
         if of_libraries:
             return {part: its for part, its in parts.items() if _is_of_library(its[1])}
-        for name, attribute in (
-            ("register_fake", "_abstract_fn"),
-            ("register_autograd", "_backward_fn"),
-        ):
+        for name, attribute in _OF_CUSTOM_OP if custom is not None else ():
             function = getattr(custom, attribute, None)
             if function is not None:
                 parts[name] = "", _location_of_function(function) or location
-        for cls in _dig(
-            sys.modules, "torch._library.simple_registry", "singleton", "_data", operator,
-            "torch_dispatch_rules", "_data",
-        ) or ():  # fmt: skip
+        rules = self._with_rules.get(operator)
+        for cls in _dig(rules, "torch_dispatch_rules", "_data") or () if rules is not None else ():
             parts[f"register_torch_dispatch {printable(cls.__qualname__)}"] = "", location
         return parts
 
@@ -414,12 +450,31 @@ class Watching:
         found = find(base, overload) if find is not None else None
         return sorted(tag.name for tag in found[2]) if found is not None else []
 
-    def _overridden(self) -> Iterator[str]:
-        """PyTorch's own operators for which something was registered in Python."""
-        for each in list(getattr(self._torch.library, "_impls", ())):  # ns/name/key
-            space, _, rest = each.partition("/")
-            if space in _PYTORCHS and space != "_":
-                yield f"{space}::{rest.rpartition('/')[0]}"
+    def _overridden(self) -> set[str]:
+        """PyTorch's own operators for which others may have registered something in Python: by a
+        library that none of PyTorch's modules and operators keeps. Each library has a finalizer,
+        which tells it.
+        """
+        cls, everything = self._torch.library.Library, getattr(self._torch.library, "_impls", ())
+        told = [each.peek() for each in list(getattr(finalize, "_registry", ()))]
+        libraries = [its[0] for its in told if its is not None and isinstance(its[0], cls)]
+        its_own = {
+            id(each)
+            for name in _WITH_LIBRARIES
+            for each in list(vars(sys.modules.get(name, sys)).values())
+            if isinstance(each, cls)
+        }
+        for custom in list(self._custom_ops.values()):
+            if str(getattr(custom._init_fn, "__module__", "")).startswith("torch."):
+                its_own.add(id(getattr(custom, "_lib", None)))
+        impls: set[str] = set()
+        theirs: set[str] = set()
+        for library in libraries:
+            (impls if id(library) in its_own else theirs).update(library._op_impls)
+        if not impls.union(theirs).issuperset(everything):
+            theirs = set(everything)  # not all libraries could be found
+        names = (each.split("/") for each in theirs)  # namespace, name and key
+        return {f"{name[0]}::{name[1]}" for name in names if name[0] in _PYTORCHS - {"_"}}
 
     def _is_theirs(self, location: str) -> bool:
         """Whether a kernel of one of PyTorch's own operators is from a Python file of others."""
@@ -447,17 +502,18 @@ class _Part:
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
-def _line(dump: str, start: str) -> str:
-    at = dump.find(f"\n{start}")
-    return dump[at + 1 + len(start) :].partition("\n")[0] if at >= 0 else ""
-
-
 def _dig(there: Any, *names: str) -> Any:
     """What lies behind these keys and attributes; None where a version of PyTorch has it not."""
     for name in names:
         is_table = hasattr(there, "get") and hasattr(there, "items")
         there = there.get(name) if is_table else getattr(there, name, None)
     return there
+
+
+def _table(*names: str) -> Any:
+    """A table that a module of PyTorch keeps; an empty one where a version has it not."""
+    found = _dig(sys.modules, *names)
+    return {} if found is None else found
 
 
 def _is_of_library(location: str) -> bool:
@@ -496,7 +552,7 @@ def _install(torch: Any) -> None:
         (torch.library.Library, "_destroy", _destroyed),
     ]
     custom = getattr(torch.library, "CustomOpDef", None)
-    for name in ("register_fake", "register_autograd"):
+    for name, _ in _OF_CUSTOM_OP:
         wanted.append((custom, name, functools.partial(_of_custom_op, name)))
     for cls, name, hears in wanted:
         _wrap(cls, name, functools.partial(_wrapped, hears=hears))
@@ -527,10 +583,10 @@ def _wrapped(original: Any, hears: Callable[..., list[Heard]]) -> Any:
         heard = hears(self, *args, **kwargs) if _open else []
         result = original(self, *args, **kwargs)
         if heard:
-            is_theirs, where = _user()
+            user = _user()
             library = self if hasattr(self, "ns") else None
             for each in list(_open):
-                each.heard(heard, library, is_theirs, where)
+                each.heard(heard, library, user)
         return result
 
     return wrapper
@@ -577,61 +633,70 @@ def _full(library: Any, operator: Any) -> str:
     return f"{library.ns}::{name.rpartition('::')[2]}"
 
 
-def _defined(library: Any, schema: str, *args: Any, **kwargs: Any) -> list[Heard]:
-    return [(_full(library, str(schema).partition("(")[0].strip()), "")]
+def _defined(
+    library: Any, schema: str, alias_analysis: str = "", *, tags: object = (), **kwargs: Any
+) -> list[Heard]:
+    has_more = alias_analysis != "" or tags != () or bool(kwargs)
+    return [(_full(library, str(schema).partition("(")[0].strip()), "", has_more)]
 
 
 def _implemented(
     library: Any, op_name: Any, fn: Any, dispatch_key: str = "", **kwargs: Any
 ) -> list[Heard]:
     key = dispatch_key or library.dispatch_key or "CompositeImplicitAutograd"
-    return [(_full(library, op_name), str(key))]
+    return [(_full(library, op_name), str(key), False)]
 
 
 def _ruled(library: Any, op_name: Any, cls: type, *args: Any, **kwargs: Any) -> list[Heard]:
-    return [(_full(library, op_name), f"register_torch_dispatch {cls.__qualname__}")]
+    return [(_full(library, op_name), f"register_torch_dispatch {cls.__qualname__}", True)]
 
 
 def _destroyed(library: Any, *args: Any, **kwargs: Any) -> list[Heard]:
     names = [*getattr(library, "_op_defs", ())]
     for each in getattr(library, "_op_impls", ()):  # ns/name/key
         names.append("::".join(each.split("/")[:2]))
-    return [(name, "") for name in dict.fromkeys(names)]
+    return [(name, "", True) for name in dict.fromkeys(names)]
 
 
 def _of_custom_op(part: str, custom: Any, *args: Any, **kwargs: Any) -> list[Heard]:
-    return [(custom._qualname, part)]
+    return [(custom._qualname, part, True)]
 
 
-def _user() -> tuple[bool, str]:
-    """Whether PyTorch was called from outside, and not by its own modules; and that line, "" where
-    there is none: where somebody imports a module of PyTorch.
+def _user() -> User:
+    """The caller of PyTorch, for a hook: the nearest code that is not PyTorch's own. There is no
+    line where somebody imports a module of PyTorch.
 
     A helper often registers for many operators. So while a module is imported, the line is that of
     its top-level code, which tells them apart.
     """
-    frame = caller()
-    while frame is not None and _module(frame).startswith(("torch.library", "torch._library.")):
-        frame = _beyond(frame)
-    is_theirs = frame is not None and not _module(frame).startswith("torch.")
-    while frame is not None and _module(frame).startswith("torch."):
-        frame = _beyond(frame)
+    frame: FrameType | None = sys._getframe(2)
+    is_theirs = is_direct = True
+    if _module(frame).startswith(("torch.", "mdispatch.")):
+        frame, is_direct = caller(), False
+        while _module(frame).startswith(("torch.library", "torch._library.")):
+            frame = _beyond(frame)
+        is_theirs = frame is not None and not _module(frame).startswith("torch.")
+        while _module(frame).startswith("torch."):
+            frame = _beyond(frame)
     if frame is None or _module(frame).startswith(_IMPORTS):
-        return False, ""
+        return False, False, ""
     outer: FrameType | None = frame
     while outer is not None and outer.f_code.co_name != "<module>":
         outer = outer.f_back
     if outer is not None and outer.f_back is not None and _module(outer.f_back) in _IMPORTS:
         frame = outer
-    return is_theirs, registrants_location(frame)
+    return is_theirs, is_direct, _lines.of(frame)
 
 
-def _beyond(frame: FrameType) -> FrameType | None:
-    outer = frame.f_back
+_lines = CallerLines()
+
+
+def _beyond(frame: FrameType | None) -> FrameType | None:
+    outer = frame and frame.f_back
     while outer is not None and _module(outer) in _BETWEEN:
         outer = outer.f_back
     return outer
 
 
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__"))
+def _module(frame: FrameType | None) -> str:
+    return "" if frame is None else str(frame.f_globals.get("__name__"))

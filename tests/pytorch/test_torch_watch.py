@@ -127,6 +127,36 @@ def test_each_way_to_register_makes_facts_with_their_places(registry, watched, n
     del keep
 
 
+def test_what_a_hook_tells_without_a_look_is_what_a_look_finds(registry, watched, ns, monkeypatch):
+    library = Library(ns, "FRAGMENT")
+
+    def register(name: str, *more: str) -> None:
+        for schema in (
+            f"{name}(Tensor x, int n=1,float eps = 1e-5) -> Tensor",
+            f"{name}.out (Tensor x, int[] n, *, Tensor(a!) out) -> Tensor(a!)",
+            f"{name}.none(SymInt n, str? s=None, Scalar k='nan', Device? d=None) -> ()",
+            *more,
+        ):
+            library.define(schema)
+        for key in ("CPU", "Meta", "CompositeImplicitAutograd"):
+            library.impl(f"{name}.none", lambda n, *args: None, key)
+
+    register("first")
+    looked = []
+    monkeypatch.setattr(Watching, "_look_at", lambda self, operator, *rest: looked.append(operator))
+    register("second", "second.full(Tensor(a)? x, Dict(str, int) d) -> Tensor(a)[]")
+    library.define("tagged(Tensor x) -> Tensor", tags=torch.Tag.core)
+    torch.library.define(f"{ns}::elsewhere", "(Tensor x) -> Tensor", lib=library)
+    assert looked == [f"{ns}::tagged", f"{ns}::elsewhere"]
+    monkeypatch.undo()
+    told = parts(registry, ns)
+    watched.look()
+    found = parts(registry, ns)
+    assert set(found) - set(told) == {"tagged", "elsewhere"}
+    assert told == {name: found[name] for name in told}
+    assert len(told) == 3 + 4 + 2 * 3
+
+
 def test_what_was_there_before_is_read_from_the_tables(registry, ns):
     keep = define_all(ns)
     with md.torch.watch(registry=registry):
