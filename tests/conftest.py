@@ -139,9 +139,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(limit(marked.args[0])), append=False)
     if native.which == "none":
         _deselect(config, items, "shared")
-    absent = [item for item in items if not _has_features(item)]
+    absent = {item for item in items if not _has_features(item)}
     if absent:
-        config.hook.pytest_deselected(items=absent)
+        config.hook.pytest_deselected(items=list(absent))
         items[:] = [item for item in items if item not in absent]
     tiers.mark_dear(items)
 

@@ -242,7 +242,7 @@ def test_every_job_is_a_script_with_a_sentence_about_it():
         assert job.__doc__, name
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [each for each in JOBS if each not in ("calls", "cluster") and "torch" not in each]
 )
