@@ -351,6 +351,7 @@ def torch(version: str, runtime: str) -> Iterator[Row]:
         ]
     row = partial(Row, folder=name, python="3.11", everyday=False)
     needs = "-r filelock -r typing_extensions -r sympy -r networkx -r fsspec -r setuptools"
+    needs += " -r expecttest"
     yield row(
         f"{name}/install",
         f"""

@@ -321,11 +321,12 @@ class Watching:
             if operator not in self._others and operator not in self._known:
                 return
         known = self._known.get(operator)
-        if known is None and is_direct and not part and not has_more:
-            made = self._torch._C._get_schema(*operator.partition(".")[::2])
-            schema = str(made).partition("\n")[0]
-            self._known[operator] = {"": self._begin(torch_name(operator), schema, where)}
-        elif known is not None and "" in known and part in self._keys and where:
+        # Where another thread has ended the library since, the tables may lack this. If a library
+        # ends after this question, its hook comes after this one.
+        is_open = getattr(library, "m", None) is not None
+        if is_open and known is None and is_direct and not part and not has_more:
+            self._take_definition(operator, where)
+        elif is_open and known is not None and "" in known and part in self._keys and where:
             self._take_kernel(operator, known, part, where)
         else:
             self._look_at(operator, part, where)
@@ -357,6 +358,16 @@ class Watching:
         self._add(operator, found, where)
         if not self._known.get(operator):
             self._known.pop(operator, None)
+
+    def _take_definition(self, operator: str, where: str) -> None:
+        """Makes a registration of a new operator that has nothing but its schema."""
+        try:
+            schema = str(self._torch._C._get_schema(*operator.partition(".")[::2]))
+        except RuntimeError:  # it has ended since
+            self._look_at(operator, "", where)
+            return
+        its = self._begin(torch_name(operator), schema.partition("\n")[0], where)
+        self._known[operator] = {"": its}
 
     def _take_kernel(self, operator: str, known: dict[str, _Part], key: str, where: str) -> None:
         """Makes a registration of a kernel, as :meth:`_take` does of all parts."""
@@ -406,7 +417,7 @@ class Watching:
         kernels = {
             key.removesuffix("[alias]"): printable(line.partition(" ::")[0].removeprefix(_AT))
             for key, line in lines.items()
-            if line and not key.endswith(" (inactive)")
+            if line and key.removesuffix("[alias]").isidentifier()  # CPU, not "CPU (inactive)"
         }
         self._keys.update(kernels)
         if operator.partition("::")[0] in _PYTORCHS:
@@ -457,7 +468,7 @@ class Watching:
         """
         cls, everything = self._torch.library.Library, getattr(self._torch.library, "_impls", ())
         told = [each.peek() for each in list(getattr(finalize, "_registry", ()))]
-        libraries = [its[0] for its in told if its is not None and isinstance(its[0], cls)]
+        libraries = [its[0] for its in told if its is not None and issubclass(type(its[0]), cls)]
         its_own = {
             id(each)
             for name in _WITH_LIBRARIES
