@@ -4,6 +4,7 @@ and the list of the cases.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import subprocess
@@ -21,6 +22,7 @@ from mdispatch import errors
 from mdispatch.facts.opening import ENVIRONMENT
 
 CASES: dict[str, Callable[[Stage], object]] = {}
+_stages = itertools.count()
 
 
 def case(title: str) -> Callable[[Callable[[Stage], object]], None]:
@@ -49,7 +51,8 @@ class Stage:
         self.registry = registry
         self.folder = folder
         self.worker = worker
-        self.name = f"golden-{os.getpid()}"
+        # Another name for each stage of a process: an epoch counts the leaders of one run.
+        self.name = f"golden-{os.getpid()}{next(_stages):04}"
         self.lib = md.Library("shop", "DEF", registry=registry)
         self.lib.define("scale(Tensor x, float factor=2.0, *, Tensor? out=None) -> Tensor")
         self.lib.define("split(Tensor x, int parts) -> (Tensor, Tensor)")
