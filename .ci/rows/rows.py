@@ -13,6 +13,12 @@ from row import Row
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15", "3.13t")
 #: The Python on which an everyday run has every test. The others have the default ones.
 WHOLE = "3.13"
+#: The Pythons between two others that have every cheap test. Where everything is looked at, an
+#: everyday run tests on them what meets CPython's own code: the core, and kernels in C.
+BETWEEN = ("3.12", "3.14")
+CORE = tuple(
+    f"tests/{name}" for name in ("keys", "schema", "facts", "dispatch", "registry", "c_kernels")
+)
 #: What another Python cannot change: tests of names, pages and structure, and recorded answers.
 SAME = "not lint and not specification"
 
@@ -152,9 +158,9 @@ def without(change: Change) -> Iterator[Row]:
 
 
 def native(change: Change) -> Iterator[Row]:
-    """The C core without Python. What only a change of it can break waits for one, or for --all."""
+    """The C core without Python. A change elsewhere breaks none of it."""
     everyday = change.touches("native/")
-    row = partial(Row, counts="lines", cores=2)
+    row = partial(Row, counts="lines", cores=2, everyday=everyday)
     make = "make -C native -j2 test"
     yield row("native/gcc", f"{make} CC='ccache gcc'", folder="native-gcc")
     yield row("native/thread", f"{make} SANITIZE=thread CC='ccache gcc'", folder="native-thread")
@@ -162,7 +168,6 @@ def native(change: Change) -> Iterator[Row]:
         "native/sanitize",
         f"{make} CC='ccache clang' SANITIZE=address,undefined",
         folder="native-sanitize",
-        everyday=everyday,
     )
     # These have one process each that works. The model reads its own files alone.
     for name, more, reads in (
@@ -177,8 +182,7 @@ def native(change: Change) -> Iterator[Row]:
             cores=1,
             everyday=change.touches(reads),
         )
-    # Every death at every instruction takes long.
-    row = partial(row, everyday=False, limit=3600)
+    row = partial(row, everyday=False, limit=3600)  # every death at every instruction
     yield row("native/clang", f"{make} CC=clang ALL=1", folder="native-clang")
     yield row(
         "native/sanitize-gcc",
@@ -247,9 +251,10 @@ def suite(version: str, sources: Path, change: Change) -> Iterator[Row]:
         )
     # Every test that is cheap, and one instance of each that is not. The oldest Python has them by
     # README.md's command.
+    few = CORE if change.packages is None else folders
     yield row(
         f"{name}/default",
-        f"-n 3 -m '{SAME}' tests",
+        f"-n 3 -m '{SAME}' {' '.join(few if version in BETWEEN else ('tests',))}",
         environment={"MDISPATCH_BINDING": "ext"} if version == "3.12" else {},
         everyday=everyday and not whole and version != "3.11",
     )
