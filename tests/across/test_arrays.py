@@ -115,6 +115,7 @@ FIT = [
 ]
 
 
+@pytest.mark.thorough
 def test_an_array_of_each_type_and_shape_arrives_as_it_is():
     got = shop(
         """
@@ -151,6 +152,7 @@ done(**end(worker))
     assert got["scalars"] == [[name, True] for name in ("float32", "int64", "bool", "datetime64")]
 
 
+@pytest.mark.thorough
 def test_what_is_no_plain_array_is_refused_in_words_before_the_kernel_runs():
     got = shop(
         """
@@ -199,6 +201,7 @@ done(**end(worker), taken=taken)
     assert "its result is an object of numpy.ndarray, whose items" in text["result"]
 
 
+@pytest.mark.thorough
 def test_what_a_kernel_writes_comes_back_where_the_schema_says_so_and_only_there():
     got = shop(
         """
@@ -326,6 +329,7 @@ done(told=told, got=got)
     assert got["got"] == 6.0
 
 
+@pytest.mark.thorough
 def test_an_owner_process_that_cannot_import_numpy_says_so():
     got = shop(
         """
@@ -348,6 +352,7 @@ done(**end(worker))
     assert got["fine"] == 24
 
 
+@pytest.mark.thorough
 def test_the_owner_dispatches_on_the_keys_of_the_array_that_it_has():
     got = shop(
         """
@@ -368,6 +373,7 @@ done(**end(worker))
     assert got["keys"] == "[DispatchKey.CPU] inner ndarray"
 
 
+@pytest.mark.thorough
 def test_methods_of_handles_take_and_return_arrays():
     got = shop(
         """

@@ -159,6 +159,7 @@ report(found=found)
 """
 
 
+@pytest.mark.thorough
 def test_values_that_do_not_fit_the_owners_schema_never_reach_its_kernel():
     """In all ways in which a value comes: by position, by keyword, beside a key set, with keys of
     the caller's thread.

@@ -149,6 +149,7 @@ done(got=got)
     assert got[4]
 
 
+@pytest.mark.thorough
 def test_a_task_that_is_cancelled_cancels_its_call_and_leaves_nothing():
     got = shop("""
 got = asked('''
@@ -187,6 +188,7 @@ done(got=got)
     assert got[3] == got[4]
 
 
+@pytest.mark.thorough
 def test_a_loop_that_ends_ends_its_calls():
     got = shop("""
 got = asked('''
@@ -214,6 +216,7 @@ done(got=got)
     assert got == [True, False]
 
 
+@pytest.mark.thorough
 def test_a_call_to_an_owner_that_is_stopped_is_taken_back():
     got = shop("""
 got = asked('''
@@ -240,6 +243,7 @@ done(got=got, ran=journaled().count("whole"))
     assert got["ran"] == 2
 
 
+@pytest.mark.thorough
 def test_each_task_has_its_own_routing():
     got = shop("""
 got = asked('''

@@ -851,6 +851,7 @@ done(same=eval(ran.stdout) == wanted, refused=wanted.count(None), count=len(want
     assert got["ends"] == [0, 0, 0]
 
 
+@pytest.mark.thorough
 @ALL
 @pytest.mark.parametrize("kind", ["shared-gil", "own-gil"])
 def test_each_call_graph_of_three_interpreters_is_answered_or_refused(kind, every):

@@ -107,6 +107,7 @@ def test_a_signal_handler_that_serves_while_the_owner_starts_serves_by_the_same(
     until(lambda: set(threading.enumerate()) <= threads)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 1 << 17])
 def test_a_call_that_is_interrupted_at_any_instruction_is_taken_back(stalled, size):
     owner, events, took = stalled

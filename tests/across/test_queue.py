@@ -99,6 +99,7 @@ def owner(text: str, *args: object) -> dict:
     return run_main(OWNER + text, *args)
 
 
+@pytest.mark.thorough
 def test_calls_wait_and_begin_in_their_order_and_the_one_beyond_is_refused():
     got = owner("""
 serving = own(1, 3)
@@ -125,6 +126,7 @@ end(serving)
     assert got["state"] == (0, 0)
 
 
+@pytest.mark.thorough
 def test_who_has_ended_or_waits_no_longer_leaves_the_queue_and_is_not_run():
     got = owner("""
 serving = own(1, 2)

@@ -74,6 +74,7 @@ def test_the_newest_offer_of_just_this_kernel_comes_first(registry, lib):
     assert tickets(routing.offers(facts, "s::f", newer, definition)) == [9]
 
 
+@pytest.mark.thorough
 def test_handles_of_two_homes_that_both_serve_a_kernel_lead_nowhere():
     got = run_main("""
 import pickle, subprocess, sys
@@ -182,6 +183,7 @@ def test_so_many_calls_are_inside_one_another_and_the_next_is_refused(inside):
     assert len(caught.value.chain) == 34
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["shared-gil", "own-gil"])
 def test_a_visit_inside_another_one_has_no_later_deadline(kind):
     if kind == "own-gil" and sys.version_info < (3, 12):

@@ -41,6 +41,7 @@ done(got=got, made=made, check=facts.check(), claims=facts.registrations_since(7
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "count"), [(kind, 4) for kind in KINDS])
 def test_members_of_every_kind_agree_and_each_choice_outlives_them(kind, count, tmp_path) -> None:
     got = run_main(ALL_AGREE, kind, count, str(tmp_path), ASKING)
@@ -265,6 +266,7 @@ done(got=got, made=made, left=left, registers=registry.registers(),
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["spawn", INTERPRETERS[-1]])
 def test_a_team_without_a_registrar_agrees_too(kind, tmp_path) -> None:
     name = f"choices-{kind}-{tmp_path.name}"

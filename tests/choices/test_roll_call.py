@@ -195,6 +195,7 @@ def test_the_majority_is_right_and_all_hear_who_differs_in_what(tmp_path, regist
         assert len(verdicts_in(registry)) == 2
 
 
+@pytest.mark.thorough
 @shared
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("lacks", [False, True], ids=["default", "operator"])
@@ -229,6 +230,7 @@ def test_a_member_that_observes_is_warned_of_the_verdict(tmp_path, registry) -> 
             assert text.endswith("differ 2 agree; rank 0 on n1 differs in engine\n")
 
 
+@pytest.mark.thorough
 @shared
 def test_without_a_majority_each_group_is_named(tmp_path, registry) -> None:
     with ranks(tmp_path, 4, registry.address) as its:
@@ -331,6 +333,7 @@ def test_a_member_that_comes_after_it_was_found_absent_fails_too(tmp_path, regis
         assert all_call(its) == ["agree 2 agree\n"] * 2  # both try again
 
 
+@pytest.mark.thorough
 @shared
 def test_the_verdict_of_a_dead_job_is_met_by_nobody(tmp_path, registry) -> None:
     for turn in range(3):
@@ -546,6 +549,7 @@ def test_a_member_that_lives_through_a_redefinition_has_the_old_definition(
             lib.close()
 
 
+@pytest.mark.thorough
 def test_long_texts_are_digests_of_operators_then_of_namespaces() -> None:
     def of(count: int, default: int = 0) -> dict:
         its = {f"f{n}": {"schema": f"a::f{n}(int b={default * (n == 7)})"} for n in range(count)}
@@ -594,6 +598,7 @@ def verdict(count: int = 1000, kinds: int = 100) -> verdicts.Verdict:
     return verdicts.Verdict("job", "0", count, False, members, tuple(groups), (), 0, None, 1.5)
 
 
+@pytest.mark.thorough
 def test_a_verdict_has_room_in_a_registration() -> None:
     text = verdicts.write(verdict(), 1 << 16)
     assert 60_000 < len(text) <= 1 << 16

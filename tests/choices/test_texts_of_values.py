@@ -108,6 +108,7 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
+@pytest.mark.thorough
 @given(values, values)
 def test_two_values_have_one_text_if_they_are_the_same_and_only_then(one, other) -> None:
     assert (text(one) == text(other)) == same(one, other)
@@ -164,6 +165,7 @@ def test_each_difference_leads_to_both_values(one, other) -> None:
         assert (field.here, field.there) == (in_python(here), in_python(there))
 
 
+@pytest.mark.thorough
 @given(tree, tree, st.integers(240, 600))
 def test_a_short_form_still_tells_whether_two_values_differ(one, other, limit) -> None:
     # Wide and deep, so that it has to be short.

@@ -113,6 +113,7 @@ def both_ways(call):
 # --- as functools.singledispatch ------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(st.lists(st.sampled_from(CLASSES), unique=True, min_size=1, max_size=6))
 def test_one_argument_is_dispatched_as_by_singledispatch(classes):
     @functools.singledispatch

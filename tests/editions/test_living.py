@@ -188,6 +188,7 @@ def registries(name: str, **env: str) -> dict[str, dict[str, object]]:
     return {each["name"]: each for each in found}
 
 
+@pytest.mark.thorough
 def test_doctor_groups_editions_and_is_red_when_two_live_long(name: str, folder: Path) -> None:
     with member(name, "1", folder) as old, member(name, "2", folder) as new:
         old.run(WARM)

@@ -205,6 +205,7 @@ def test_overloads_have_to_be_in_one_order(name: str, tmp_path: Path) -> None:
         assert "calls try" in text
 
 
+@pytest.mark.thorough
 def test_overloads_of_their_own_have_to_be_in_one_order(name: str, tmp_path: Path) -> None:
     """Of two members that the registrar goes together with: each has all overloads of the other."""
     one = 'lib.define("count.s(str s) -> int")\n'
@@ -292,6 +293,7 @@ def test_a_hand_over_changes_nothing_for_those_who_are_there(name: str, tmp_path
         assert third.run("md.default_registry().check_invariants()") == ""
 
 
+@pytest.mark.thorough
 def test_of_versions_that_come_at_once_no_two_break_each_other(name: str, tmp_path: Path) -> None:
     """Twelve members of four versions, of which each pair breaks. All start at one signal."""
     versions = [MORE.replace("by=4", f"by={4 + i % 4}") for i in range(12)]

@@ -209,6 +209,7 @@ def test_a_name_comes_together_again_when_its_registrations_end(name: str, tmp_p
         assert second.run("print(hasattr(md.ops.shop, 'price'))") == "False\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("after", [False, True])
 def test_an_interrupt_leaves_no_name_half_apart(
@@ -474,6 +475,7 @@ def test_workers_of_a_main_interpreter_go_on_too(name: str, tmp_path: Path, kind
     assert (values["main"], values["worker"], values["apart"]) == (12.0, 15.0, ["shop::price"])
 
 
+@pytest.mark.thorough
 def test_a_job_with_thirty_differences_runs_to_its_end_and_tells_them_all(
     name: str, tmp_path: Path
 ) -> None:

@@ -206,6 +206,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_every_peer_has_its_ratio_of_every_shape_from_one_run(calls):
     for shape in peers.SHAPES:
@@ -253,6 +254,7 @@ def test_every_job_answers(name):
     assert done.stdout.count("\n") > 4
 
 
+@pytest.mark.thorough
 @pytest.mark.dear
 def test_the_processes_that_measure_know_that_it_is_rough(tmp_path):
     done = ran("own", *ONCE, "--append", tmp_path / "run.json")

@@ -117,6 +117,7 @@ def test_an_edge_is_there_where_a_thread_takes_a_lock_under_another(name, tmp_pa
     assert recorded(tmp_path, code) == pairs
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_loses_no_edge(tmp_path):
     code = "import os\nlibrary._lock.acquire()\nobservers._lock.acquire()\nos.kill(os.getpid(), 9)"
     assert recorded(tmp_path, code, -signal.SIGKILL) == {ORDER}

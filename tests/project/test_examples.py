@@ -340,6 +340,7 @@ def test_an_example_that_does_not_run_is_red(
     assert ("it says why" in said) == ("bad" in rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [(), ("--all",)])
 def test_where_nothing_is_shared_the_pools_of_processes_run_and_others_are_left_out(
     options: tuple[str, ...],

@@ -60,6 +60,7 @@ def test_the_command_started_among_unbuilt_sources_is_told_so(clone):
     says_what_to_do(refusal(clone, "-m", "mdispatch", "verify", "json"), clone)
 
 
+@pytest.mark.thorough
 def test_the_stress_suite_of_an_unbuilt_checkout_is_told_so(clone):
     shutil.copytree(ROOT / "stress", clone / "stress")
     options = ("-p", "no:cacheprovider", "stress", "--seconds", "1")

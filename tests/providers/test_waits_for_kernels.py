@@ -133,6 +133,7 @@ def can_serve(registry, key):
     return True
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", ["local", pytest.param("shared", marks=pytest.mark.shared)])
 def test_has_kernel_and_wait_say_the_same_of_every_kind_of_kernel(where, long_form):
     chance = random.Random(seed_of(long_form))

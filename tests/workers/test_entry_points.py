@@ -218,6 +218,7 @@ def test_a_provider_of_another_name_is_refused_before_any_is_registered(install,
 # --- the command and pytest -----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 def test_the_command_verifies_them(plugged, install):
     words = ["-m", "mdispatch", "verify", "--entry-points", "shop.plugins", "shop_ops", "--json"]
@@ -234,6 +235,7 @@ def test_the_command_verifies_them(plugged, install):
     assert [worker["kernels"] for worker in answer["workers"]] == [3] * 3
 
 
+@pytest.mark.thorough
 @pytest.mark.shared
 def test_pytest_takes_them(plugged):
     (plugged / "test_it.py").write_text(

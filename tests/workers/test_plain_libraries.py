@@ -118,6 +118,7 @@ def test_a_worker_with_another_version_is_refused(folder, tmp_path_factory, file
     assert words in ran.stderr
 
 
+@pytest.mark.thorough
 def test_type_checkers_see_the_authors_types():
     pytest.importorskip("mypy", reason="mypy is not installed here")
     package = Path(md.__file__).parents[1]
