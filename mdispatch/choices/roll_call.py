@@ -6,10 +6,13 @@ Each member posts the digest of its inventory (inventory.py), in a registration 
 member. Then it waits until all have posted. The first member that sees the last post, or whose time
 is over, publishes the verdict; all take that.
 
-- Verdicts have numbers, which are the keys of their registrations. The last one counts. A member
-  publishes under the number after the last one that it has seen, and a number is given once, so its
-  verdict counts only if nobody has published since it has looked. (A verdict that was removed would
-  set its number free for a member that has looked long before; so only older ones are removed.)
+- Verdicts have numbers, which are the keys of their registrations: one row for all rounds of a
+  name. The last one of a round counts. A member publishes under the number after the last one that
+  it has seen, and a number is given once, so its verdict counts only if nobody has published since
+  it has looked.
+- Who has published removes the older verdicts of its round, and those of other rounds that are of
+  no account. The last number of all stays, so no number comes again for a member that has looked
+  long before.
 - A verdict is of no account when no member that it counts has its post any more. So a job that is
   started again does not meet the verdict of the dead one. A registration ends those of the dead
   first, and a member posts before it looks.
@@ -202,20 +205,25 @@ class _Call:
             text = dumps(shortened(self.node, 0, self.level))
         self.pieces = pieces(text)
         self.round = self.next_round() if round is None else str(round)
-        self.registered = f"{NAMES}{name!a} {self.round!a})".replace(":", "\\:")
+        self.registered = self.registered_as(self.round)
         self.parts = f"{self.registered} parts"
+        self.ruled = f"{NAMES}{name!a} verdicts)".replace(":", "\\:")
         self.mine: Registration | None = None
         self.posted: list[Registration] = []
         #: The number of the registry's next registration when this call began.
         self.first = 0
-        #: The posts that were read, by the sequence of their registrations.
+        #: The posts and verdicts that were read, by the sequence of their registrations.
         self.known: dict[int, Post | None] = {}
-        #: The sequences of all posts at the last look, the verdicts, the number of the last one,
-        #: and that one.
+        self.known_verdicts: dict[int, Verdict | None] = {}
+        #: The sequences of all posts at the last look, the verdicts of all rounds, the last number,
+        #: and the last verdict of this round.
         self.seqs: set[int] = set()
         self.verdicts: list[Registration] = []
         self.last = 0
         self.verdict: Verdict | None = None
+
+    def registered_as(self, round: str) -> str:
+        return f"{NAMES}{self.name!a} {round!a})".replace(":", "\\:")
 
     def check_shared(self) -> None:
         """Says at once that nobody else can come, where that is to be seen."""
@@ -332,14 +340,17 @@ class _Call:
         """Reads the last verdict, and the posts of the members that live: oldest first, the last
         one of each.
         """
-        there = self.facts.registrations(self.registered)[2]
-        self.verdicts = [fact for fact in there if fact.kind == KEPT]
+        there = self.facts.registrations(self.ruled)[2]
+        self.verdicts = sorted(
+            [fact for fact in there if fact.kind == KEPT], key=lambda fact: int(fact.key)
+        )
         self.last = max([int(fact.key) for fact in self.verdicts], default=0)
         self.verdict = None
         for fact in self.verdicts:
-            if fact.key == self.last:
-                with suppress(Damaged):  # another program's: it counts nobody
-                    self.verdict = read(fact.text)
+            its = self.verdict_in(fact)
+            if its is not None and its.round == self.round:
+                self.verdict = its
+        there = self.facts.registrations(self.registered)[2]
         alive = self.alive() | {(os.getpid(), interpreter_id)}
         found: dict[tuple[int, int], Post] = {}
         for fact in there:
@@ -352,6 +363,14 @@ class _Call:
                     found[post.member] = post
         self.seqs = {fact.seq for fact in there if (fact.pid, fact.interpreter) in alive}
         return [*found.values()]
+
+    def verdict_in(self, fact: Registration) -> Verdict | None:
+        """None for another program's text, which counts nobody."""
+        if fact.seq not in self.known_verdicts:
+            self.known_verdicts[fact.seq] = None
+            with suppress(Damaged):
+                self.known_verdicts[fact.seq] = read(fact.text)
+        return self.known_verdicts[fact.seq]
 
     def publish(self, posts: list[Post]) -> None:
         """Publishes the next verdict. If there is one meanwhile, that counts."""
@@ -381,9 +400,19 @@ class _Call:
         )
         with suppress(DuplicateRegistrationError):  # another member was first
             self.facts.register(
-                KEPT, self.last + 1, self.registered, write(verdict, MD_MAX_BODY), self.where
+                KEPT, self.last + 1, self.ruled, write(verdict, MD_MAX_BODY), self.where
             )
-            self.end(self.verdicts)
+            self.end([fact for fact in self.verdicts if self.is_over(fact)])
+
+    def is_over(self, fact: Registration) -> bool:
+        """Whether nobody needs a verdict any more, now that this round has a new one."""
+        its = self.verdict_in(fact)
+        if its is None or its.round == self.round:
+            return True
+        posts = self.facts.registrations(self.registered_as(its.round))[2]
+        alive = self.alive() | {(os.getpid(), interpreter_id)}
+        there = {post.seq for post in posts if (post.pid, post.interpreter) in alive}
+        return there.isdisjoint(each.seq for each in its.members)
 
     def compare(self, mine: list[Post], others: list[Post]) -> Difference | None:
         """The difference between the members of two groups."""

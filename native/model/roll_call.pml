@@ -8,6 +8,9 @@
  * killed before any step. A member that has a verdict may leave, and its post ends. A commit with
  * its ring, a read of one name and a sweep are one step each: registry.pml takes them apart.
  *
+ * Beside them another round of the same name publishes up to OTHERS verdicts, whose numbers are of
+ * the same row. After each it removes the verdict of this round, where it is of no account.
+ *
  * Properties: a member takes the verdict that counts it as long as there is no other, so all that
  * it counts and that live take the same. A member that it does not count may take it, too; no other
  * verdict counts that one. Whoever takes a verdict takes one that counts a member that has its post.
@@ -19,8 +22,8 @@
  *   2  a member takes the verdict of those that are gone
  *   3  a member removes a verdict that is of no account, so its number comes again
  *   4  who waits takes the registry's sequence after it has looked
- *   5  a member looks for a verdict before it posts, and not afterwards
- *   6  a member that a verdict does not count takes it and keeps its post
+ *   5  a member that a verdict does not count takes it and keeps its post
+ *   6  the other round removes a verdict without looking whether it is of account
  */
 #ifndef WRONG
 #define WRONG 0
@@ -35,10 +38,16 @@
 #define PATIENT 0
 #endif
 
+#ifndef OTHERS
+#define OTHERS 0
+#endif
+
 #define N 3
 bit dead[N], post[N];
-byte verdict;    /* the number of the last one; 0: there is none */
-byte counted;    /* the members that it counts, as bits. None has posted twice when it is counted. */
+byte last;       /* the last number of the name */
+byte verdict;    /* the number of the last one of this round; 0: there is none */
+byte counted;    /* the members that it counts and that have not posted again since, as bits */
+byte again[N];   /* the members that have posted again since a member has looked */
 bit risen[N];    /* whether the registry has changed since a member took its sequence */
 byte taken[N];   /* a ghost: the verdict that a member has taken */
 byte deaths;
@@ -51,27 +60,28 @@ byte deaths;
 #define NUMBER(s) ((s & 1) + ((s >> 1) & 1) + ((s >> 2) & 1))
 #define COUNTS(s, o) ((s >> o) & 1)
 /* A verdict counts nobody that has taken another one. */
-#define FRESH(o) assert(!(COUNTS(posts, o) && taken[o]))
+#define FRESH(o) assert(!(COUNTS(counted, o) && taken[o]))
 
 proctype member(byte m) {
-    byte posts, seen, its;
+    byte posts, number, seen, its;
 begin:
     STEP(SWEEP(0); SWEEP(1); SWEEP(2);
-         seen = verdict; its = counted; posts = POSTS;
-         post[m] = 1; TELL);
-    if :: WRONG == 5 -> goto judge :: else fi;
+         number = last; seen = verdict; its = counted; posts = POSTS;
+         post[m] = 1; counted = counted & ~(1 << m);
+         again[0] = again[0] | (1 << m); again[1] = again[1] | (1 << m);
+         again[2] = again[2] | (1 << m); again[m] = 0;
+         TELL);
 look:
     if :: WRONG != 4 -> STEP(risen[m] = 0) :: else fi;
-    STEP(seen = verdict; its = counted; posts = POSTS);
-judge:
+    STEP(number = last; seen = verdict; its = counted; posts = POSTS; again[m] = 0);
     if
     :: WRONG == 2 && seen || its & posts ->
        if
-       :: COUNTS(its, m) || !post[m] || WRONG == 6 ->
+       :: COUNTS(its, m) || !post[m] || WRONG == 5 ->
           STEP(taken[m] = seen;
                assert(its & posts);
                if
-               :: COUNTS(its, m) -> assert(verdict == seen)
+               :: COUNTS(its, m) -> assert(verdict == seen || !verdict && !post[m])
                :: else -> assert(!COUNTS(counted, m))
                fi);
           goto took
@@ -81,7 +91,7 @@ judge:
        fi
     :: else ->
        if
-       :: WRONG == 3 && seen -> STEP(if :: verdict == seen -> verdict = 0; counted = 0 :: else fi);
+       :: WRONG == 3 && seen -> STEP(if :: verdict == seen -> last = 0; verdict = 0; counted = 0 :: else fi);
           goto look
        :: else
        fi
@@ -103,8 +113,8 @@ judge:
     fi;
     STEP(SWEEP(0); SWEEP(1); SWEEP(2);
          if
-         :: verdict == seen || WRONG == 1 ->
-            verdict++; counted = posts; FRESH(0); FRESH(1); FRESH(2); TELL
+         :: last == number || WRONG == 1 ->
+            last++; verdict = last; counted = posts & ~again[m]; FRESH(0); FRESH(1); FRESH(2); TELL
          :: else
          fi);
     goto look;
@@ -117,6 +127,32 @@ over:
     skip
 }
 
+proctype others() {
+    byte number, seen, count;
+    bit is_over;
+    do
+    :: count < OTHERS ->
+       count++;
+       number = last;
+       atomic {
+           if
+           :: last == number -> last++; TELL
+           :: else -> goto next /* somebody was first: it looks again */
+           fi
+       };
+       seen = verdict;
+       is_over = !(counted & POSTS) || verdict != seen;
+       atomic {
+           if
+           :: seen && (is_over || WRONG == 6) && verdict == seen -> verdict = 0; counted = 0; TELL
+           :: else
+           fi
+       }
+next:  skip
+    :: break
+    od
+}
+
 proctype killer() {
 end:
     do
@@ -127,5 +163,5 @@ end:
 }
 
 init {
-    atomic { run member(0); run member(1); run member(2); run killer() }
+    atomic { run member(0); run member(1); run member(2); run others(); run killer() }
 }

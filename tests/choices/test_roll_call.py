@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -349,6 +350,28 @@ def test_the_verdict_of_a_dead_job_is_met_by_nobody(tmp_path, registry) -> None:
 
 
 @shared
+def test_a_round_takes_the_verdicts_that_nobody_needs_out_of_the_registry(
+    tmp_path, registry
+) -> None:
+    """A member has the post, and so the verdict, of its last round until it has taken the next."""
+    with ranks(tmp_path, 2, registry.address) as its:
+        for _ in range(5):
+            assert all_call(its, expected=2) == ["agree 2 agree\n"] * 2
+            assert all_call(its[:1], expected=1, name="other") == ["agree 1 agrees\n"]
+        kept = [json.loads(text) for text in verdicts_in(registry)]
+        assert sorted(each["name"] + each["round"] for each in kept) == [
+            "job3",
+            "job4",
+            "other3",
+            "other4",
+        ]
+        its[0].process.kill()
+        its[0].end()
+        assert its[1].run(CALL.format({"expected": 1})) == "agree 1 agrees\n"
+        assert len([text for text in verdicts_in(registry) if '"job"' in text]) == 2
+
+
+@shared
 def test_who_has_posted_and_died_is_absent(tmp_path, registry) -> None:
     with ranks(tmp_path, 3, registry.address) as its:
         for each in its[:2]:
@@ -627,6 +650,6 @@ def test_texts_of_other_programs_count_nobody(registry, tmp_path) -> None:
     facts = registry.dispatcher.facts
     for text in ("", "{", '{"digest": 3}', '{"digest":"x","host":"","expected":"","level":0}'):
         facts.register(VALUE, 0, "(roll call 'job' '0')", text, "elsewhere.py:1")
-    facts.register(KEPT, 5, "(roll call 'job' '0')", "{}", "elsewhere.py:1")
+    facts.register(KEPT, 5, "(roll call 'job' verdicts)", "{}", "elsewhere.py:1")
     with ranks(tmp_path, 2, registry.address) as its:
         assert all_call(its) == ["agree 2 agree\n"] * 2
