@@ -11,7 +11,7 @@ pytestmark = pytest.mark.shared
 
 #: An owner in the main part's process, in a folder of its own, and a caller of it.
 HEAD = """
-import resource, socket, stat, tempfile
+import contextlib, gc, resource, socket, stat, tempfile
 from mdispatch import errors
 from mdispatch.across.transports import transport, host, messages
 from mdispatch.across.transports.place import Place
@@ -29,9 +29,15 @@ def files():
 def descriptors():
     return [int(each) for each in os.listdir("/proc/self/fd")]
 def spare(count):
-    # What is open stays, and so many more can be opened.
-    holes = [os.open("/", os.O_RDONLY) for _ in range(32)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (holes[-1] + 1 + count, hard))
+    # So many more can be opened: all numbers below a limit are taken, and so many given back.
+    gc.collect()  # what nobody has any more would be closed in the midst of it
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(descriptors()) + 33, hard))
+    holes = []
+    with contextlib.suppress(OSError):
+        while True:
+            holes.append(os.open("/", os.O_RDONLY))
+    for _ in range(count):
+        os.close(holes.pop())
     return holes
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 def plenty(holes):
