@@ -132,6 +132,7 @@ def run(code, folder):
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough
 def test_workers_of_a_loader_that_are_forked_and_spawned(tmp_path):
     found = run(LOADERS, tmp_path)
     assert len(found) == 4
@@ -140,6 +141,7 @@ def test_workers_of_a_loader_that_are_forked_and_spawned(tmp_path):
     assert found[0].split(" ", 1)[1] == found[2].split(" ", 1)[1]
 
 
+@pytest.mark.thorough
 def test_two_ranks_that_train(tmp_path):
     theirs, ours, theirs_compiled, ours_compiled = [
         line.split()[1] for line in run(TRAINING, tmp_path)
