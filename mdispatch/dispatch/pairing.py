@@ -506,7 +506,11 @@ def _not_here(
     lacks = "this interpreter has not imported the module that registers it"
     if module in sys.modules:
         lacks = f"{module}, which is imported here, did not register it"
-        advice = "A module must register the same everywhere: warm_up tells all that differs."
+        advice = (
+            "Is it a version without that? Import the one that has it."
+            if registry.keeps_own
+            else "A module must register the same everywhere: warm_up tells all that differs."
+        )
     if fact.body.startswith(C_LABEL):
         lacks = "this process has not loaded the library that contains it"
         advice = "Load it in any interpreter of this process: ops.load_library(path)."

@@ -293,6 +293,16 @@ def test_a_hand_over_changes_nothing_for_those_who_are_there(name: str, tmp_path
         assert third.run("md.default_registry().check_invariants()") == ""
 
 
+def test_an_operator_that_this_version_lacks_is_told_as_that(name: str, tmp_path: Path) -> None:
+    with team(name, tmp_path, ADDED, SHOP) as (first, second):
+        assert second.run("print(md.warm_up('shop').differences)") == "()\n"
+        call = "print(md.ops.shop.twice(4))"
+        assert first.run(call) == "8\n"
+        kind, told = refused(second, call)
+        assert kind == "LocalKernelMissingError"
+        assert told.endswith("\nIs it a version without that? Import the one that has it.")
+
+
 @pytest.mark.thorough
 def test_of_versions_that_come_at_once_no_two_break_each_other(name: str, tmp_path: Path) -> None:
     """Twelve members of four versions, of which each pair breaks. All start at one signal."""
