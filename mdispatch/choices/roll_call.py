@@ -398,11 +398,13 @@ class _Call:
             lambda its, other: self.compare(firsts[digests[its]], firsts[digests[other]]),
             time(),
         )
-        with suppress(DuplicateRegistrationError):  # another member was first
+        try:
             self.facts.register(
                 KEPT, self.last + 1, self.ruled, write(verdict, MD_MAX_BODY), self.where
             )
-            self.end([fact for fact in self.verdicts if self.is_over(fact)])
+        except DuplicateRegistrationError:  # another member was first
+            return
+        self.end([fact for fact in self.verdicts if self.is_over(fact)])
 
     def is_over(self, fact: Registration) -> bool:
         """Whether nobody needs a verdict any more, now that this round has a new one."""
