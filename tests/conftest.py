@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -18,7 +17,7 @@ import bytecode  # noqa: F401  # before the package
 import figures
 import pytest
 import tiers
-from hypothesis import settings
+from hypothesis import given, settings, strategies
 from kinds import INTERPRETERS, PROCESSES
 from patience import PATIENCE, limit
 
@@ -156,15 +155,21 @@ def _has_features(item: pytest.Item) -> bool:
     return all(map(_is_installed, (f for mark in item.iter_markers("needs") for f in mark.args)))
 
 
+@given(strategies.none())
+def an_example(_: None) -> None:
+    """By its first one hypothesis registers its generator of random numbers, and looks who has it.
+    From Python 3.14 on it does not see those who are frozen.
+    """
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Spares the collections of tests, which are many, what is there to the end: the tests and what
-    they import. Not from Python 3.14 on: there hypothesis takes the generators of random numbers
-    that it registers for objects that nobody has.
+    they import.
     """
-    if sys.version_info < (3, 14):
-        gc.collect()
-        gc.freeze()
+    an_example()
+    gc.collect()
+    gc.freeze()
 
 
 _failed = pytest.StashKey[bool]()
