@@ -220,12 +220,14 @@ def test_every_peer_has_its_ratio_of_every_shape_from_one_run(calls):
 
 
 @pytest.mark.dear
+@pytest.mark.thorough
 def test_a_peer_that_is_not_installed_is_said_and_the_others_are_measured(calls):
     assert "left out: ovld: not installed (pip install ovld)\n" in calls
     assert "ovld /" not in calls
 
 
 @pytest.mark.dear
+@pytest.mark.thorough
 def test_a_peer_that_fails_costs_its_own_rows_only(calls):
     for shape in peers.SHAPES:
         assert f"left out: plum, {shape.what}: TypeError: another version\n" in calls
