@@ -429,6 +429,39 @@ def test_whoever_makes_a_registry_decides(name: str) -> None:
         md.Registry.elect(name, match="same").close()
 
 
+@pytest.mark.needs("cluster")
+def test_the_hosts_of_a_cluster_have_to_be_the_same(name: str, tmp_path: Path) -> None:
+    """The leader is refused, joins without it, and then are the workers beside it."""
+    url = f"cluster:memory:match?run={name}"
+    with members.member(url, tmp_path, **COMPATIBLE) as leader:
+        assert (
+            "Hosts of a cluster have to be the same: unset it."
+            in refused(leader, "md.default_registry()")[1]
+        )
+        leader.run("import os; os.environ.pop('MDISPATCH_MATCH'); md.default_registry()")
+        with members.member(name, tmp_path, **COMPATIBLE) as worker:
+            kind, told = refused(worker, "md.default_registry()")
+            assert kind == "MatchError"
+            assert told.endswith("\nHosts of a cluster have to be the same: unset it.")
+
+
+@pytest.mark.needs("cluster")
+def test_a_worker_of_another_host_of_a_cluster_may_not_differ(name: str, tmp_path: Path) -> None:
+    from cluster_threads import host, leader
+
+    from mdispatch.cluster import parse_url
+
+    url = parse_url(f"memory:match?run={name}")
+    with (
+        leader(url, f"{name}-a"),
+        host(url, f"{name}-b"),
+        members.member(f"{name}-b", tmp_path, **COMPATIBLE) as worker,
+    ):
+        kind, told = refused(worker, "md.default_registry()")
+        assert kind == "MatchError"
+        assert told.endswith("\nHosts of a cluster have to be the same: unset it.")
+
+
 def test_another_word_is_refused(name: str) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="match=alike"):
         md.Registry.elect(name, match="alike")
