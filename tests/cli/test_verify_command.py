@@ -432,7 +432,12 @@ def test_a_module_that_exits_in_workers_differs(modules: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.waits
-def test_a_worker_that_hangs_is_given_up_and_its_place_told(modules: Path) -> None:
+def test_a_worker_that_hangs_is_given_up_and_its_place_told(
+    modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its Python begins late, as on a loaded machine."""
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(1.5)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     # Time to begin; on a loaded machine, the five seconds after the timeout are not enough.
     timeout = str(limit(1))
     done = run(modules, "verify", "hangs", "--timeout", timeout, "--interpreters", "1")

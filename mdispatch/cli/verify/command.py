@@ -321,12 +321,8 @@ class _InProcess:
     def __init__(self, plan: Plan, path: Sequence[str], limit: float) -> None:
         self._report = os.memfd_create("mdispatch-verify")
         self._output = os.memfd_create("mdispatch-verify-output")
-        # Shortly before it is given up, the process prints where it is. Later an alarm ends it, in
-        # case this process died and cannot give it up.
-        self._source = (
-            f"import faulthandler, _signal; faulthandler.dump_traceback_later({0.9 * limit})\n"
-            f"_signal.alarm({int(2 * limit) + 1})\n" + source(path, *plan.program, self._report)
-        )
+        self._source = source(path, *plan.program, self._report)
+        self._limit = limit
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0
         self._killed = False
@@ -337,9 +333,17 @@ class _InProcess:
             if self._killed:
                 return self.row(None)
             self._began = monotonic_ns()
+            # Shortly before it is given up, the process prints where it is, however late it comes
+            # to this line. Later an alarm ends it, in case this process died and cannot give it up.
+            until = self._began / 1e9 + 0.9 * self._limit
+            ends = (
+                "import faulthandler, _signal, time\n"
+                f"faulthandler.dump_traceback_later(max(0.001, {until} - time.monotonic()))\n"
+                f"_signal.alarm({int(2 * self._limit) + 1})\n"
+            )
             # In a group of its own: the terminal's Ctrl-C does not reach it, and we end it.
             process = self._process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", "-c", self._source],
+                [sys.executable, "-X", "faulthandler", "-c", ends + self._source],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
