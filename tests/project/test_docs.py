@@ -55,6 +55,8 @@ RUN_HERE = [page for page in PAGES if snippets(page) and page.stem not in ELSEWH
 def run_page(page, folder, **more):
     script = folder / "page.py"
     script.write_text("\n".join(snippets(page)))
+    if "\nimport numpy" in script.read_text():
+        pytest.importorskip("numpy")
     if "\nfrom tape import" in page.read_text():  # which the page has its reader copy
         shutil.copy(ROOT / "examples" / "tape.py", folder)
     return subprocess.run(

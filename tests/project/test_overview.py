@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import subprocess
@@ -21,6 +22,9 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 ONLY_SHARED = {
     "Registry.create(": ("a registry with a name", "NotSharedError: A registry with a name")
 }
+#: Where children of a pool import the module themselves, it tells that they share nothing.
+if multiprocessing.get_all_start_methods()[0] != "fork":
+    ONLY_SHARED["ProcessPoolExecutor("] = "workers that compare", "registers for itself"
 
 
 def run(
