@@ -20,6 +20,8 @@ is over, publishes the verdict; all take that.
   verdict of no account before this member has taken it.
 - A member that a verdict does not count came too late. It ends its post, and looks again: no other
   verdict may count it, once it has taken this one. Its inventory is compared with the right one.
+- A member reads the verdicts before the posts. One that comes in between has the number that this
+  member would take, and one that it has read is of account only if it still is.
 - Nobody loses a wake: a member reads the sequence of the registry first, then looks, and then waits
   for another sequence.
 

@@ -66,14 +66,14 @@ proctype member(byte m) {
     byte posts, number, seen, its;
 begin:
     STEP(SWEEP(0); SWEEP(1); SWEEP(2);
-         number = last; seen = verdict; its = counted; posts = POSTS;
          post[m] = 1; counted = counted & ~(1 << m);
          again[0] = again[0] | (1 << m); again[1] = again[1] | (1 << m);
          again[2] = again[2] | (1 << m); again[m] = 0;
          TELL);
 look:
     if :: WRONG != 4 -> STEP(risen[m] = 0) :: else fi;
-    STEP(number = last; seen = verdict; its = counted; posts = POSTS; again[m] = 0);
+    STEP(number = last; seen = verdict; its = counted; again[m] = 0);
+    STEP(its = its & ~again[m]; posts = POSTS; again[m] = 0);
     if
     :: WRONG == 2 && seen || its & posts ->
        if
