@@ -490,4 +490,4 @@ def sealed(facts: Facts, text: str) -> str:
             facts.register(KEPT, 0, _SALT, urandom(16).hex(), "(mdispatch)")
         salt = facts.find(KEPT, 0, _SALT)
     key = b"" if salt is None else salt.text.encode(errors="backslashreplace")[:64]
-    return blake2b(text.encode(), key=key, digest_size=8).hexdigest()
+    return blake2b(key + text.encode()).hexdigest()[:16]

@@ -35,7 +35,7 @@ def choice_name(operator: str, profile: str, environment: str | None) -> str:
         return name
     from _blake2 import blake2b
 
-    return f"{name[:_LONGEST]}...{blake2b(name.encode(), digest_size=24).hexdigest()}"
+    return f"{name[:_LONGEST]}...{blake2b(name.encode()).hexdigest()[:48]}"
 
 
 class Asked:

@@ -112,13 +112,15 @@ def dumps(node: Node) -> str:
     return _SIMPLE_TEXTS.get(type(node), _dumps)(node)
 
 
-# CPython 3.12.1 keeps the names of keywords for the process, and its main interpreter frees them.
-# So that one makes them first, if it uses this file: another interpreter has its own memory.
-blake2b(b"", digest_size=12)
-
-
 def digest_of(text: str) -> str:
-    return blake2b(text.encode(), digest_size=12).hexdigest()
+    return _digest(text.encode())
+
+
+def _digest(data: bytes) -> str:
+    """Without keywords. Up to 3.12.3 a CPython whose first call by keyword of such a function is in
+    an interpreter with its own GIL aborts at its end (python/cpython#119213).
+    """
+    return blake2b(data).hexdigest()[:24]
 
 
 def plain(value: object, rules: Rules | None = None, what: str = "") -> Node:
@@ -289,7 +291,7 @@ class _Writer:
         data = bytes(value)
         if len(data) <= _LONGEST_BYTES:
             return {"#bytes": [len(data), data.hex()]}
-        return {"#bytes": [len(data), blake2b(data, digest_size=12).hexdigest()]}
+        return {"#bytes": [len(data), _digest(data)]}
 
     def enum(self, value: Any) -> Node:
         name = value.name if value.name is not None else value.value  # flags together have no name
@@ -320,13 +322,13 @@ class _Writer:
         if value.dtype.hasobject:
             return self.sequence(value.tolist())
         ordered = value.astype(value.dtype.newbyteorder("<"), copy=False)
-        digest = blake2b(ordered.tobytes(), digest_size=12).hexdigest()
+        digest = _digest(ordered.tobytes())
         return {"#array": [str(value.dtype.newbyteorder("=")), [*value.shape], digest]}
 
     def tensor(self, value: Any) -> Node:
         torch = sys.modules["torch"]
         flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        digest = blake2b(flat.tobytes(), digest_size=12).hexdigest()
+        digest = _digest(flat.tobytes())
         return {"#array": [str(value.dtype), [*value.shape], digest]}
 
     def dataclass(self, value: Any) -> Node:

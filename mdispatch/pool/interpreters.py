@@ -88,6 +88,9 @@ def create_interpreter(*, own_gil: bool = OWN_GIL) -> Interpreter:
 
     Close it before the process ends. CPython 3.11 loses the exit status of a process that leaves an
     interpreter in which atexit has something to call, as it has once mdispatch is in use there.
+    Up to 3.12.3 a process may abort at its end where an interpreter with its own GIL was the first
+    that called certain functions by keyword, such as those of asyncio (python/cpython#119213): use
+    such a module in the main interpreter before, or 3.12.4.
     """
     check_shared("A sub-interpreter")
     if own_gil and not OWN_GIL:
@@ -108,4 +111,9 @@ def create_interpreter(*, own_gil: bool = OWN_GIL) -> Interpreter:
         )
     import _xxsubinterpreters
 
+    if own_gil and sys.version_info < (3, 12, 4):
+        # As above: lines to other processes call this one.
+        import hmac
+
+        hmac.new(b"mdispatch", b"", "sha256")
     return _OldInterpreter(_xxsubinterpreters, _xxsubinterpreters.create(isolated=own_gil))

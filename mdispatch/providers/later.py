@@ -198,7 +198,7 @@ class LaterProvider(Provider):
             return  # there is no other member, nor can be one
         name = f"provider {self.name} of {kernel.entry.name} at {kernel.key.name}"
         if len(name) > _LONGEST_NAME:
-            digest = blake2b(name.encode(), digest_size=16).hexdigest()
+            digest = blake2b(name.encode()).hexdigest()[:32]
             name = f"{name[: _LONGEST_NAME - 33]} {digest}"
         value = {"available": not lacks, "reason": lacks}
         agree(name, value, ignore=("reason",), secret=(), scope="host", registry=registry)

@@ -318,6 +318,10 @@ with md.routing("shop"):
 with open(FILE, "w") as file:
     file.write(repr(got))
 '''.replace("FILE", repr(str(file)))
+import asyncio
+async def before():  # see create_interpreter, on 3.12.3
+    await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
+asyncio.run(before())
 # Not in a thread of its own: CPython before 3.13 waits for ever for that where asyncio is loaded.
 other.exec(textwrap.dedent(text))
 other.close()
