@@ -258,6 +258,11 @@ def suite(version: str, sources: Path, change: Change) -> Iterator[Row]:
         environment={"MDISPATCH_BINDING": "ext"} if version == "3.12" else {},
         everyday=everyday and not whole and version != "3.11",
     )
+    if version in BETWEEN:
+        # What CPython changes the most from one version to the next.
+        yield row(
+            f"{name}/interpreters", f"-n 3 --all -m '{SAME}' -k own-gil tests", everyday=everyday
+        )
     # Without libmdispatch, as on other systems: all that needs no sharing.
     yield row(
         f"{name}/none",
