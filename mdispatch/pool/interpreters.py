@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 
 from .. import errors
+from ..facts import interpreter_id
 from ..facts.backing import check_shared
 
 TYPE_CHECKING = False
@@ -111,8 +112,8 @@ def create_interpreter(*, own_gil: bool = OWN_GIL) -> Interpreter:
         )
     import _xxsubinterpreters
 
-    if own_gil and sys.version_info < (3, 12, 4):
-        # As above: lines to other processes call this one.
+    if own_gil and not interpreter_id and sys.version_info < (3, 12, 4):
+        # See above: lines to other processes call it by keyword.
         import hmac
 
         hmac.new(b"mdispatch", b"", "sha256")
