@@ -33,7 +33,6 @@ DEBIAN = {
     "": "git gcc make libc6-dev libffi-dev pkgconf systemtap-sdt-dev gdb ccache",
     "lint": "shellcheck chromium",
     "lint/axe": "npm chromium",
-    "readme": "chromium",
     "native": "clang libclang-rt-dev",
     "native/model": "spin",
     "counts": "valgrind",

@@ -136,8 +136,8 @@ def readme(sources: Path) -> Iterator[Row]:
         read_block(page, "test"),
         cores=2,
         counts="readme",
-        # lint/tests and suite/3.13 have the others. The browser has to be there once.
-        environment={"PYTEST_ADDOPTS": f"-m '{SAME}'", "MDISPATCH_BROWSER": "chromium"},
+        # lint/tests and suite/3.13 have the others.
+        environment={"PYTEST_ADDOPTS": f"-m '{SAME}'"},
     )
     row = partial(row, counts="lines")
     yield row("readme/examples", ".venv/bin/python examples/run.py")
